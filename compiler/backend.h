@@ -1,0 +1,28 @@
+// How a Fragment becomes a Program: the seam between jit (which decides when) and the concrete compilers
+// (compiler/host, compiler/stablehlo), which are named only by the composition root.
+//
+// Compile is called on the compile pool's threads, several at once.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "compiler/fragment.h"
+#include "runtime/program.h"
+
+namespace tpu {
+
+class CompilerBackend {
+ public:
+  virtual ~CompilerBackend() = default;
+  // A program computing fragment.outputs from fragment.inputs. Nodes without a lowering become calls; Unimplemented,
+  // naming the operator, when the backend can't express that either.
+  virtual absl::StatusOr<Program> Compile(const Fragment& fragment) = 0;
+  // True when this call has a lowering, so that no host kernel is needed.
+  virtual bool CanLower(const Call& call) const = 0;
+  // Part of every cache key: the compiler's build and options. Changes whenever the same fragment may compile to
+  // other bytes.
+  virtual std::string Fingerprint() const = 0;
+};
+
+}  // namespace tpu

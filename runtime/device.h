@@ -1,0 +1,78 @@
+// The seam between what is computed and where: one small interface, implemented by runtime/host (this machine's CPU)
+// and runtime/pjrt (plugins of the PJRT C API), each held to tests/conformance.
+//
+// Called by jit (allocate, load, launch) and by the dispatcher (copies, statistics). Devices live as long as the
+// process. Every method may be called from any thread; Launch and the copies block the calling thread until done: they
+// are called by a Stream's own thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "runtime/buffer.h"
+#include "runtime/program.h"
+
+namespace tpu {
+
+struct MemoryStats {
+  int64_t allocated_bytes = 0;  // held by live buffers
+  int64_t peak_allocated_bytes = 0;
+  int64_t reserved_bytes = 0;  // taken from the system: live plus cached
+  int64_t peak_reserved_bytes = 0;
+  int64_t limit_bytes = 0;
+  int64_t num_allocs = 0;  // requests served
+  int64_t num_system_allocs = 0;  // requests that had to go to the system
+  int64_t num_ooms = 0;
+};
+
+// One input of a launch: a value's buffer, or the bits of a scalar that travels with the launch.
+struct Argument {
+  BufferRef buffer;
+  uint64_t scalar_bits = 0;  // used when buffer is null
+  // The caller gives the buffer up: when it holds the only Ref, an output may be written over it.
+  bool donated = false;
+};
+
+// Runs node `node` of the fragment by a kernel that is not in the Program (a host kernel of ATen's). Fills `outputs`.
+using NodeRunner =
+    std::function<absl::Status(int node, absl::Span<const Argument> inputs, absl::Span<BufferRef> outputs)>;
+
+class Executable {
+ public:
+  virtual ~Executable() = default;
+  // Fills every entry of `outputs`, in the Program's order. An output that is one of the inputs unchanged shares its
+  // buffer. Not reentrant on one thread's temporaries but callable from several threads at once.
+  virtual absl::Status Launch(absl::Span<Argument> inputs, absl::Span<BufferRef> outputs,
+                              const NodeRunner& run_node) = 0;
+  // How many nodes each launch hands to run_node (0 for most).
+  virtual int calls_per_launch() const = 0;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  virtual int index() const = 0;
+  virtual std::string Describe() const = 0;  // one line for people
+  virtual std::string Target() const = 0;    // part of the cache key: CPU name and features, or platform and topology
+
+  // ResourceExhausted when the memory size would be passed even after dropping caches; the message has the numbers.
+  // Memory is 64-byte aligned and uninitialised. bytes may be 0.
+  virtual absl::StatusOr<BufferRef> Allocate(size_t bytes) = 0;
+  virtual absl::Status CopyFromHost(const void* source, const BufferRef& destination, size_t bytes) = 0;
+  virtual absl::Status CopyToHost(const BufferRef& source, void* destination, size_t bytes) = 0;
+
+  virtual absl::StatusOr<std::unique_ptr<Executable>> Load(const Program& program) = 0;
+
+  virtual MemoryStats memory_stats() const = 0;
+  virtual void ResetPeakMemoryStats() = 0;
+  virtual void EmptyCache() = 0;  // give cached memory back to the system
+};
+
+}  // namespace tpu

@@ -1,0 +1,56 @@
+// Element types of device values, numbered for the wire: a value's number never changes, it is part of cache files.
+//
+// Used by every layer. The torch side converts c10::ScalarType at its border (dispatcher/convert.h); the compiler
+// converts to MLIR types (compiler/ir/types.h). Plain values; no ownership; any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace tpu {
+
+enum class DType : uint8_t {
+  kBool = 0,
+  kUInt8 = 1,
+  kInt8 = 2,
+  kInt16 = 3,
+  kInt32 = 4,
+  kInt64 = 5,
+  kUInt16 = 6,
+  kUInt32 = 7,
+  kUInt64 = 8,
+  kFloat16 = 9,
+  kBFloat16 = 10,
+  kFloat32 = 11,
+  kFloat64 = 12,
+  kComplex64 = 13,
+  kComplex128 = 14,
+  // Types that are stored and moved but have no lowering: their operators run as host kernels.
+  kOpaque8 = 15,
+  kOpaque16 = 16,
+  kOpaque32 = 17,
+};
+inline constexpr int kNumDTypes = 18;
+
+// Bytes of one element.
+constexpr size_t SizeOf(DType t) {
+  constexpr uint8_t kSizes[kNumDTypes] = {1, 1, 1, 2, 4, 8, 2, 4, 8, 2, 2, 4, 8, 8, 16, 1, 2, 4};
+  return kSizes[static_cast<int>(t)];
+}
+
+constexpr bool IsFloat(DType t) { return t >= DType::kFloat16 && t <= DType::kFloat64; }
+constexpr bool IsComplex(DType t) { return t == DType::kComplex64 || t == DType::kComplex128; }
+constexpr bool IsSigned(DType t) { return t >= DType::kInt8 && t <= DType::kInt64; }
+constexpr bool IsUnsigned(DType t) { return t == DType::kUInt8 || (t >= DType::kUInt16 && t <= DType::kUInt64); }
+constexpr bool IsInteger(DType t) { return IsSigned(t) || IsUnsigned(t); }  // without bool
+
+// "f32", "bf16", "i64", "i1", ...: the spelling of fragment texts and messages.
+constexpr std::string_view NameOf(DType t) {
+  constexpr std::string_view kNames[kNumDTypes] = {"i1",  "ui8",  "i8",   "i16",  "i32", "i64", "ui16",
+                                                   "ui32", "ui64", "f16",  "bf16", "f32", "f64", "c64",
+                                                   "c128", "o8",   "o16",  "o32"};
+  return kNames[static_cast<int>(t)];
+}
+
+}  // namespace tpu

@@ -1,0 +1,107 @@
+// The host device's program: a straight list of steps over slots of memory. Plain data, serialisable.
+//
+// Made by compiler/host (which decides steps, memory and grain), run by runtime/host/executable.cc (which knows bytes,
+// threads and the matrix library, but no operator). Slots are numbered; a step names its operands by slot.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "runtime/dtype.h"
+
+namespace tpu::host {
+
+// Where one value's bytes are during a launch.
+struct Slot {
+  enum class Kind : uint8_t {
+    kInput,   // the launch's input number `index` (a scalar input's slot points at its 8 bytes)
+    kOutput,  // the launch's output number `index`, allocated at the launch (or written over a donated input)
+    kTemp,    // bytes [offset, offset + bytes) of the launch's arena; lifetimes that do not meet share bytes
+    kCall,    // a buffer that a call step's kernel returns, used by later steps; `index` numbers these
+    kConstant,  // bytes [offset, offset + bytes) of Plan::constants
+  };
+  Kind kind = Kind::kTemp;
+  uint32_t index = 0;
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+};
+
+// A loop over [0, extent) run by TBB in pieces of at least `grain`: fn(pointers of `slots`, begin, end).
+struct KernelStep {
+  uint32_t kernel = 0;  // index into Plan::kernels
+  int64_t extent = 1;
+  int64_t grain = 1;
+};
+
+// C[b] = op(A[b]) @ op(B[b]) (+ C[b] when accumulate), row-major, over up to three batch dimensions with element
+// strides (0 repeats an operand). lda/ldb/ldc are row strides in elements of the stored, untransposed matrices.
+// slots: {A, B, C}; the offsets are in elements.
+struct GemmStep {
+  DType dtype = DType::kFloat32;      // of A and B
+  DType out_dtype = DType::kFloat32;  // of C
+  bool trans_a = false, trans_b = false;
+  bool accumulate = false;
+  int64_t m = 0, n = 0, k = 0;
+  int64_t lda = 0, ldb = 0, ldc = 0;
+  int64_t offset_a = 0, offset_b = 0, offset_c = 0;
+  std::vector<int64_t> batch;  // sizes; strides below have as many entries
+  std::vector<int64_t> stride_a, stride_b, stride_c;
+  // Rows [begin, end) of C (of every batch, numbered b * m + row) are handed to this kernel while they are in cache;
+  // -1: none. Its pointers are `epilogue_slots`.
+  int32_t epilogue = -1;
+  std::vector<uint32_t> epilogue_slots;
+};
+
+// A node of the fragment that runs as a host kernel through Executable::Launch's run_node. slots: inputs then outputs
+// (outputs are kCall or kOutput slots, whose buffers the kernel provides).
+struct CallStep {
+  int32_t node = 0;
+  uint32_t num_inputs = 0;
+};
+
+// slots: {source, destination}; copies slot bytes.
+struct CopyStep {};
+
+struct Step {
+  enum class Kind : uint8_t { kKernel, kGemm, kCall, kCopy };
+  Kind kind = Kind::kKernel;
+  std::string label;  // for people: the primitives it computes
+  std::vector<uint32_t> slots;
+  KernelStep kernel;
+  GemmStep gemm;
+  CallStep call;
+};
+
+// Position-independent object code of one kernel, symbol "kernel": void(void** pointers, int64_t begin, int64_t end).
+struct KernelCode {
+  std::string key;  // content hash of its source: equal kernels of different programs are loaded once
+  std::string object;
+};
+
+struct OutputSpec {
+  enum class Kind : uint8_t { kFresh, kInput, kOutput, kCall };
+  Kind kind = Kind::kFresh;
+  uint32_t source = 0;       // kInput: that input unchanged; kOutput: the same buffer as that earlier output
+  int32_t may_overwrite = -1;  // kFresh: an input that this output may be written over if it was donated
+  uint64_t bytes = 0;
+};
+
+struct Plan {
+  std::vector<Slot> slots;
+  std::vector<Step> steps;
+  std::vector<KernelCode> kernels;
+  std::vector<OutputSpec> outputs;
+  uint32_t num_inputs = 0;
+  uint32_t num_call_buffers = 0;
+  uint64_t arena_bytes = 0;
+  std::string constants;
+
+  std::string Serialize() const;
+  // InvalidArgument, naming what is wrong, for bytes that are not a whole, consistent plan (bounds of every index and
+  // offset are checked: a plan that parses cannot make a launch touch memory outside its slots' stated sizes).
+  static absl::StatusOr<Plan> Parse(std::string_view bytes);
+};
+
+}  // namespace tpu::host

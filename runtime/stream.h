@@ -1,0 +1,85 @@
+// An ordered queue of work with one thread of its own, and the events that order streams among themselves.
+//
+// jit enqueues launches and copies; the dispatcher's guard and torch.tpu.Stream expose it. Tasks run one after another
+// in the order of Enqueue; a task reports failure through the values it fills, never by throwing. The queue is bounded:
+// Enqueue blocks (calling the blocking hook, which lets Python's lock go) while `max_queued` tasks wait.
+// Any thread; a Stream outlives its tasks and is drained on destruction.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+namespace tpu {
+
+class Device;
+
+class Stream {
+ public:
+  using Task = std::function<void()>;
+  Stream(Device* device, int id, int priority = 0);
+  ~Stream();
+
+  Device* device() const { return device_; }
+  int id() const { return id_; }
+  int priority() const { return priority_; }
+
+  // Returns the task's sequence number: 1, 2, ... ; the stream has run it when completed() >= it.
+  uint64_t Enqueue(Task task);
+  uint64_t enqueued() const { return enqueued_.load(std::memory_order_acquire); }
+  uint64_t completed() const { return completed_.load(std::memory_order_acquire); }
+  bool Done(uint64_t sequence) const { return completed() >= sequence; }
+  void WaitFor(uint64_t sequence);  // blocks the caller; returns at once on the stream's own thread
+  void Synchronize() { WaitFor(enqueued()); }
+  bool OnOwnThread() const;
+
+ private:
+  void Run();
+
+  Device* const device_;
+  const int id_;
+  const int priority_;
+  std::atomic<uint64_t> enqueued_{0};
+  std::atomic<uint64_t> completed_{0};
+  std::mutex mutex_;
+  std::condition_variable work_;  // the thread waits here for tasks
+  std::condition_variable done_;  // callers wait here for completion or room
+  int waiters_ = 0;
+  bool stop_ = false;
+  std::deque<Task> queue_;
+  std::thread thread_;
+};
+
+// A point in a stream's order, with the time at which the stream reached it. Copyable handle semantics are the
+// dispatcher's; here it is one object, re-recordable.
+class Event {
+ public:
+  void Record(Stream& stream);
+  bool Query() const;
+  void Synchronize() const;
+  void Block(Stream& stream) const;  // work enqueued on `stream` after this runs after the event
+  bool recorded() const { return point_ != nullptr; }
+  // Milliseconds between two completed events.
+  double ElapsedMs(const Event& end) const;
+
+ private:
+  struct Point {
+    Stream* stream = nullptr;
+    uint64_t sequence = 0;
+    std::chrono::steady_clock::time_point time;
+  };
+  std::shared_ptr<Point> point_;
+};
+
+// Runs `wait` with the caller's interpreter lock released. Set once by the bindings; the default just calls.
+using BlockingHook = void (*)(const std::function<void()>& wait);
+void SetBlockingHook(BlockingHook hook);
+void Blocking(const std::function<void()>& wait);
+
+}  // namespace tpu
