@@ -1,0 +1,85 @@
+// The process's devices, streams and windows, and the path from a cut fragment to its launch: in-memory table, disk
+// cache, tier 0 at once, tier 1 when the compile pool has it.
+//
+// Initialised once by the composition root (bindings/composition.cc or a test); used by the dispatcher. Any thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "compiler/backend.h"
+#include "compiler/fragment.h"
+#include "jit/metrics.h"
+#include "jit/value.h"
+#include "runtime/device.h"
+#include "runtime/stream.h"
+
+namespace tpu {
+
+class Window;
+class ProgramCache;
+class CompilePool;
+class FragmentTable;
+
+// Runs one call on the device's memory by a ready kernel: tier 0, and nodes without a lowering. Given by the
+// dispatcher (ATen's CPU kernels). `outputs` arrive empty and leave filled with row-major buffers.
+using CallRunner = std::function<absl::Status(Device& device, const Call& call, absl::Span<const Argument> inputs,
+                                              absl::Span<BufferRef> outputs)>;
+// The user's file:line at this moment, or "" where no Python frame can be seen (another thread than Python's).
+using WhereHook = std::string (*)();
+
+enum class Mode : uint8_t { kFused, kStrict, kDebug };
+
+class Engine {
+ public:
+  // The process's engine; made at first use by the factory that SetFactory registered.
+  static Engine& Get();
+  static bool IsInitialized();
+  static void SetFactory(std::function<std::unique_ptr<Engine>()> factory);
+
+  Engine(std::vector<std::unique_ptr<Device>> devices, std::unique_ptr<CompilerBackend> backend);
+  ~Engine();
+
+  int device_count() const { return static_cast<int>(devices_.size()); }
+  Device& device(int index) const { return *devices_[index]; }
+  CompilerBackend& backend() const { return *backend_; }
+
+  // Stream 0 of a device is its default; others are made on demand from a pool of 32 a device and live for ever.
+  Stream& stream(int device, int id);
+  Stream& NewStream(int device, int priority);
+  Window& window(Stream& stream);
+
+  // Waits until the value is done. The error, if it failed. Counts a read and cuts the window it is pending in.
+  absl::Status Await(const ValueRef& value, const std::string& what);
+  // Cuts every window of the device and waits for its streams.
+  void SynchronizeDevice(int device);
+
+  void set_call_runner(CallRunner runner) { call_runner_ = std::move(runner); }
+  const CallRunner& call_runner() const { return call_runner_; }
+  void set_where_hook(WhereHook hook) { where_hook_ = hook; }
+  std::string Where() const { return where_hook_ ? where_hook_() : std::string(); }
+
+  Mode mode() const { return mode_; }
+  void set_mode(Mode mode);
+
+  FragmentTable& table() { return *table_; }
+  // Blocks until the compile pool is idle (tests, benchmarks).
+  void WaitForCompiles();
+
+ private:
+  std::vector<std::unique_ptr<Device>> devices_;
+  std::unique_ptr<CompilerBackend> backend_;
+  CallRunner call_runner_;
+  WhereHook where_hook_ = nullptr;
+  std::atomic<Mode> mode_{Mode::kFused};
+  std::mutex mutex_;
+  std::vector<std::vector<std::unique_ptr<Stream>>> streams_;  // guarded by mutex_
+  std::vector<std::vector<std::unique_ptr<Window>>> windows_;  // windows_[device][stream id]
+  std::unique_ptr<FragmentTable> table_;
+};
+
+}  // namespace tpu

@@ -1,0 +1,69 @@
+// What happened, counted: the numbers behind torch.tpu.metrics() and torch.tpu.explain().
+//
+// Counters are relaxed atomics bumped on hot paths; the named tables take a mutex and are touched on cuts, compiles and
+// host kernels only. One per process. Any thread.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace tpu {
+
+// Why a window was cut.
+enum class CutReason : uint8_t { kRead, kContent, kBound, kSynchronize, kDataDependent, kStreamSwitch, kMode, kMemory };
+inline constexpr int kNumCutReasons = 8;
+const char* NameOf(CutReason reason);
+
+struct CutRecord {
+  CutReason reason;
+  std::string where;  // the user's file:line, or ""
+  std::string what;   // the operator that asked
+  int ops = 0;
+  uint64_t count = 1;  // equal cuts are counted, not repeated
+};
+
+struct CompileRecord {
+  std::string key;
+  std::string summary;  // first and last operators
+  std::string outcome;  // "compiled", "disk", or the error
+  double milliseconds = 0;
+  int ops = 0;
+};
+
+class Metrics {
+ public:
+  static Metrics& Get();
+
+  std::atomic<int64_t> recorded_ops{0}, fragments_launched{0}, fragments_known{0}, fragments_distinct{0};
+  std::atomic<int64_t> dropped_ops{0};  // dead at the cut
+  std::atomic<int64_t> launches_tier0{0}, launches_tier1{0};
+  std::atomic<int64_t> compiles{0}, compile_failures{0}, compile_us{0}, compile_wait_us{0};
+  std::atomic<int64_t> memory_cache_hits{0}, disk_cache_hits{0}, disk_cache_misses{0}, disk_cache_errors{0};
+  std::atomic<int64_t> reads{0}, inferences{0}, host_kernel_calls{0}, tier0_kernel_calls{0};
+
+  void CountCut(CutReason reason, const std::string& where, const std::string& what, int ops);
+  // A host kernel that ran because the operator has no lowering (not: because its program was still compiling).
+  void CountHostKernel(const std::string& op);
+  void RecordCompile(CompileRecord record);
+
+  std::map<std::string, int64_t> Counters() const;       // everything above by name
+  std::map<std::string, int64_t> HostKernels() const;    // by operator
+  std::vector<CutRecord> Cuts() const;                   // distinct (reason, where, what), most frequent first
+  std::vector<CompileRecord> Compiles() const;           // the latest 1000
+  void Reset();
+
+ private:
+  mutable std::mutex mutex_;
+  std::array<std::atomic<int64_t>, kNumCutReasons> cuts_by_reason_{};
+  std::map<std::string, CutRecord> cuts_;
+  std::map<std::string, int64_t> host_kernels_;
+  std::deque<CompileRecord> compiles_;
+};
+
+}  // namespace tpu

@@ -1,0 +1,54 @@
+// The result of a recorded operation: pending in a window, queued on a stream, ready, or failed.
+//
+// Held by the dispatcher's storages (that makes it wanted), by the window while pending, and by launches that read it.
+// A value whose only holder is its window is dead: it is dropped at the cut and never computed.
+// Fields marked W are guarded by the window's mutex; `buffer` and `error` are written by the stream's thread before the
+// sequence number is published as completed, and read after that.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "runtime/buffer.h"
+#include "runtime/ref.h"
+#include "runtime/stream.h"
+#include "runtime/tensor_type.h"
+
+namespace tpu {
+
+class Window;
+
+class Value final : public RefCounted<Value> {
+ public:
+  explicit Value(const TensorType* type) : type_(type) {}
+  // A value that is there already (an upload).
+  Value(const TensorType* type, Stream* stream, BufferRef buffer)
+      : type_(type), stream_(stream), buffer_(std::move(buffer)) {}
+
+  const TensorType& type() const { return *type_; }
+  Stream* stream() const { return stream_; }
+  bool pending() const { return window_ != nullptr; }
+  // True once buffer() or error() may be read.
+  bool done() const { return !pending() && (stream_ == nullptr || stream_->Done(sequence_)); }
+  const BufferRef& buffer() const { return buffer_; }
+  const std::shared_ptr<const absl::Status>& error() const { return error_; }
+
+ private:
+  friend class Window;
+  friend class Launch;
+  friend class Engine;
+
+  const TensorType* const type_;  // interned: lives as long as the process
+  Window* window_ = nullptr;      // W: set while pending
+  uint64_t epoch_ = 0;            // W: the window epoch in which result_ (or, when not pending, input_) is valid
+  int32_t id_ = 0;                // W: the ValueId in that epoch
+  Stream* stream_ = nullptr;
+  uint64_t sequence_ = 0;  // on stream_; 0: ready from the start
+  BufferRef buffer_;
+  std::shared_ptr<const absl::Status> error_;
+};
+using ValueRef = Ref<Value>;
+
+}  // namespace tpu

@@ -1,0 +1,33 @@
+// Every environment variable of the project, declared once: name, default, meaning. The only file that calls getenv.
+//
+// Read at first use, then fixed. `torch_tpu.doctor` lists All().
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tpu {
+
+struct FlagInfo {
+  std::string name, default_value, meaning, value;  // value: what is in force
+};
+
+struct Flags {
+  int devices = 1;                // TORCH_TPU_DEVICES
+  int64_t memory_bytes = 0;       // TORCH_TPU_MEMORY: "4GiB"; 0 = the machine's
+  std::string cache_dir;          // TORCH_TPU_CACHE: writable directory, then read-only ones, ':' between; "" = default
+  int64_t cache_bytes = 0;        // TORCH_TPU_CACHE_SIZE
+  int threads = 0;                // TORCH_TPU_THREADS: of the embedded device, 0 = cores
+  int compile_threads = 1;        // TORCH_TPU_COMPILE_THREADS
+  int compile_after = 2;          // TORCH_TPU_COMPILE_AFTER: launches of a fragment before it is compiled
+  std::string fallback;           // TORCH_TPU_FALLBACK: "host" or "error"
+  std::string mode;               // TORCH_TPU_MODE: fused, strict, debug
+  std::string dump;               // TORCH_TPU_DUMP: a directory to which every compile stage is written
+  int window_ops = 256;           // TORCH_TPU_WINDOW: the most operations a fragment holds
+
+  static const Flags& Get();
+  static std::vector<FlagInfo> All();
+};
+
+}  // namespace tpu
