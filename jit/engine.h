@@ -55,6 +55,8 @@ class Engine {
 
   // Waits until the value is done. The error, if it failed. Counts a read and cuts the window it is pending in.
   absl::Status Await(const ValueRef& value, const std::string& what);
+  // Queues what is pending on the stream (events and stream synchronisation order after it).
+  void CutStream(Stream& stream, CutReason reason, const std::string& what);
   // Cuts every window of the device and waits for its streams.
   void SynchronizeDevice(int device);
 
