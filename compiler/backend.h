@@ -20,6 +20,11 @@ class CompilerBackend {
   virtual absl::StatusOr<Program> Compile(const Fragment& fragment) = 0;
   // True when this call has a lowering, so that no host kernel is needed.
   virtual bool CanLower(const Call& call) const = 0;
+  // True when the backend materialises this call's operands in any case (it is a library call), so that cutting a
+  // fragment in front of it costs no fusion.
+  virtual bool IsBoundary(const Call& call) const = 0;
+  // True when the call's scalar arguments shape its code (an exponent): they are recorded as attributes.
+  virtual bool StaticScalars(const std::string& op) const = 0;
   // Part of every cache key: the compiler's build and options. Changes whenever the same fragment may compile to
   // other bytes.
   virtual std::string Fingerprint() const = 0;

@@ -62,6 +62,9 @@ struct Call {
   std::vector<TensorType> results;
   // at::result_type of the operands: what arithmetic is done in where the operator promotes.
   DType promoted = DType::kFloat32;
+  // CompilerBackend::IsBoundary of this call, and a stable hash of it: what content-defined cuts go by.
+  bool boundary = false;
+  uint64_t content_hash = 0;
   // The dispatcher's own record (how to run this as a host kernel); opaque here, not part of equality or key.
   const void* host_kernel = nullptr;
 

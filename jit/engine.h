@@ -4,8 +4,10 @@
 // Initialised once by the composition root (bindings/composition.cc or a test); used by the dispatcher. Any thread.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -24,6 +26,7 @@ class Window;
 class ProgramCache;
 class CompilePool;
 class FragmentTable;
+struct FragmentEntry;
 
 // Runs one call on the device's memory by a ready kernel: tier 0, and nodes without a lowering. Given by the
 // dispatcher (ATen's CPU kernels). `outputs` arrive empty and leave filled with row-major buffers.
@@ -48,7 +51,7 @@ class Engine {
   Device& device(int index) const { return *devices_[index]; }
   CompilerBackend& backend() const { return *backend_; }
 
-  // Stream 0 of a device is its default; others are made on demand from a pool of 32 a device and live for ever.
+  // Stream 0 of a device is its default; NewStream hands out up to 32 others, round robin. All live for ever.
   Stream& stream(int device, int id);
   Stream& NewStream(int device, int priority);
   Window& window(Stream& stream);
@@ -69,8 +72,15 @@ class Engine {
   void set_mode(Mode mode);
 
   FragmentTable& table() { return *table_; }
+  // A fragment was queued: looks for its program, or asks for it, as its use says. Called under the recording lock.
+  void Launched(FragmentEntry& entry);
+  CompilePool& pool() { return *pool_; }
+  // Guards every window of the process. Never held while waiting for the device or for Python's lock.
+  std::mutex& recording_lock() { return recording_lock_; }
   // Blocks until the compile pool is idle (tests, benchmarks).
   void WaitForCompiles();
+  // At exit: runs what is queued, drops compiles.
+  void Shutdown();
 
  private:
   std::vector<std::unique_ptr<Device>> devices_;
@@ -79,9 +89,12 @@ class Engine {
   WhereHook where_hook_ = nullptr;
   std::atomic<Mode> mode_{Mode::kFused};
   std::mutex mutex_;
-  std::vector<std::vector<std::unique_ptr<Stream>>> streams_;  // guarded by mutex_
-  std::vector<std::vector<std::unique_ptr<Window>>> windows_;  // windows_[device][stream id]
+  std::vector<int> next_stream_;                               // guarded by mutex_
+  std::vector<std::vector<std::unique_ptr<Stream>>> streams_;  // [device][id], guarded by mutex_
+  std::vector<std::vector<std::unique_ptr<Window>>> windows_;  // likewise
+  std::mutex recording_lock_;
   std::unique_ptr<FragmentTable> table_;
+  std::unique_ptr<CompilePool> pool_;
 };
 
 }  // namespace tpu

@@ -52,10 +52,10 @@ class Metrics {
   void CountHostKernel(const std::string& op);
   void RecordCompile(CompileRecord record);
 
-  std::map<std::string, int64_t> Counters() const;       // everything above by name
-  std::map<std::string, int64_t> HostKernels() const;    // by operator
-  std::vector<CutRecord> Cuts() const;                   // distinct (reason, where, what), most frequent first
-  std::vector<CompileRecord> Compiles() const;           // the latest 1000
+  std::map<std::string, int64_t> Counters() const;     // everything above by name
+  std::map<std::string, int64_t> HostKernels() const;  // by operator
+  std::vector<CutRecord> Cuts() const;                 // distinct (reason, where, what), most frequent first
+  std::vector<CompileRecord> Compiles() const;         // the latest 1000
   void Reset();
 
  private:

@@ -6,6 +6,7 @@
 // sequence number is published as completed, and read after that.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -29,7 +30,7 @@ class Value final : public RefCounted<Value> {
 
   const TensorType& type() const { return *type_; }
   Stream* stream() const { return stream_; }
-  bool pending() const { return window_ != nullptr; }
+  bool pending() const { return window_.load(std::memory_order_acquire) != nullptr; }
   // True once buffer() or error() may be read.
   bool done() const { return !pending() && (stream_ == nullptr || stream_->Done(sequence_)); }
   const BufferRef& buffer() const { return buffer_; }
@@ -40,10 +41,10 @@ class Value final : public RefCounted<Value> {
   friend class Launch;
   friend class Engine;
 
-  const TensorType* const type_;  // interned: lives as long as the process
-  Window* window_ = nullptr;      // W: set while pending
-  uint64_t epoch_ = 0;            // W: the window epoch in which result_ (or, when not pending, input_) is valid
-  int32_t id_ = 0;                // W: the ValueId in that epoch
+  const TensorType* const type_;          // interned: lives as long as the process
+  std::atomic<Window*> window_{nullptr};  // set while pending; cleared (release) after sequence_ is set
+  uint64_t epoch_ = 0;                    // W: the window epoch in which id_ is valid
+  int32_t id_ = 0;                        // W: the ValueId in that epoch: a result, or an input
   Stream* stream_ = nullptr;
   uint64_t sequence_ = 0;  // on stream_; 0: ready from the start
   BufferRef buffer_;

@@ -1,0 +1,139 @@
+#include "jit/compile_pool.h"
+
+#include <pthread.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <chrono>
+#include <cstdio>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "jit/engine.h"
+
+namespace tpu {
+namespace {
+
+using State = FragmentEntry::State;
+
+// Everything that decides a program's bytes.
+std::string KeyOf(const Fragment& fragment, const Device& device, const CompilerBackend& backend) {
+  const std::string text = absl::StrCat(fragment.StableKey(), "|", device.Target(), "|", backend.Fingerprint());
+  const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
+  return absl::StrFormat("%016x%016x", hash.high64, hash.low64);
+}
+
+std::string Summary(const Fragment& fragment) {
+  if (fragment.nodes.empty()) return "";
+  return absl::StrCat(fragment.nodes.front().call->op, " .. ", fragment.nodes.back().call->op);
+}
+
+}  // namespace
+
+CompilePool::CompilePool(Engine& engine, int threads) : engine_(engine), cache_(ProgramCache::FromFlags()) {
+  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
+}
+
+CompilePool::~CompilePool() { Stop(); }
+
+void CompilePool::Submit(FragmentEntry& entry, bool compile) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (stop_) return;
+  queue_.push_back({&entry, compile});
+  work_.notify_one();
+}
+
+void CompilePool::WaitIdle() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  idle_.wait(lock, [&] { return stop_ || (queue_.empty() && running_ == 0); });
+}
+
+void CompilePool::Stop() {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    stop_ = true;
+    queue_.clear();
+  }
+  work_.notify_all();
+  idle_.notify_all();
+  for (std::thread& t : threads_) {
+    if (t.joinable()) t.join();
+  }
+}
+
+void CompilePool::Run() {
+  pthread_setname_np(pthread_self(), "tpu-compile");
+  setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), 19);
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (true) {
+    work_.wait(lock, [&] { return stop_ || !queue_.empty(); });
+    if (stop_) return;
+    const Job job = queue_.front();
+    queue_.pop_front();
+    ++running_;
+    lock.unlock();
+    Do(job);
+    lock.lock();
+    if (--running_ == 0 && queue_.empty()) idle_.notify_all();
+  }
+}
+
+void CompilePool::Do(const Job& job) {
+  FragmentEntry& entry = *job.entry;
+  Metrics& metrics = Metrics::Get();
+  Device& device = engine_.device(0);
+  const std::string key = KeyOf(entry.fragment, device, engine_.backend());
+  CompileRecord record{key, Summary(entry.fragment), "", 0, entry.live_ops};
+  const auto start = std::chrono::steady_clock::now();
+
+  if (std::optional<Program> program = cache_.Load(key); program && Install(entry, *program)) {
+    metrics.disk_cache_hits.fetch_add(1, std::memory_order_relaxed);
+    record.outcome = "disk";
+  } else if (!job.compile) {
+    metrics.disk_cache_misses.fetch_add(1, std::memory_order_relaxed);
+    entry.state.store(State::kMissing, std::memory_order_release);
+    return;
+  } else {
+    absl::StatusOr<Program> compiled = engine_.backend().Compile(entry.fragment);
+    metrics.compiles.fetch_add(1, std::memory_order_relaxed);
+    absl::Status status = compiled.status();
+    if (status.ok() && !Install(entry, *compiled)) status = absl::InternalError("the program doesn't load");
+    if (status.ok()) {
+      record.outcome = "compiled";
+      cache_.Store(key, *compiled);
+    } else {
+      record.outcome = std::string(status.message());
+      entry.state.store(State::kFailed, std::memory_order_release);
+      if (metrics.compile_failures.fetch_add(1, std::memory_order_relaxed) == 0) {
+        std::fprintf(stderr,
+                     "torch_tpu: a fragment (%s) did not compile and stays on ready kernels: %s\n"
+                     "torch_tpu: further compile failures are counted in torch.tpu.metrics(), not printed\n",
+                     record.summary.c_str(), record.outcome.c_str());
+      }
+    }
+    const auto elapsed = std::chrono::steady_clock::now() - start;
+    metrics.compile_us.fetch_add(std::chrono::duration_cast<std::chrono::microseconds>(elapsed).count(),
+                                 std::memory_order_relaxed);
+  }
+  record.milliseconds = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  metrics.RecordCompile(std::move(record));
+}
+
+bool CompilePool::Install(FragmentEntry& entry, const Program& program) {
+  std::vector<std::unique_ptr<Executable>> loaded;
+  for (int d = 0; d < engine_.device_count(); ++d) {
+    absl::StatusOr<std::unique_ptr<Executable>> executable = engine_.device(d).Load(program);
+    if (!executable.ok()) return false;
+    loaded.push_back(std::move(*executable));
+  }
+  for (int d = 0; d < engine_.device_count(); ++d) {
+    entry.executables[d].store(loaded[d].release(), std::memory_order_release);
+  }
+  entry.state.store(State::kReady, std::memory_order_release);
+  return true;
+}
+
+}  // namespace tpu

@@ -1,0 +1,52 @@
+// Compiles fragments behind the program's back: from the disk cache, else by the backend, at the lowest priority.
+//
+// Threads of its own, not TBB's: a compile runs for tens of milliseconds, and a kernel's parallel loop must never find
+// its worker inside one. One job in flight a fragment; on exit, queued jobs are dropped and the running one is not
+// waited for beyond its current kernel.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "compiler/backend.h"
+#include "jit/cache.h"
+#include "jit/fragment_table.h"
+
+namespace tpu {
+
+class Engine;
+
+class CompilePool {
+ public:
+  CompilePool(Engine& engine, int threads);
+  ~CompilePool();
+
+  // Looks for the fragment's program on disk; compiles it only if `compile`. Never blocks.
+  void Submit(FragmentEntry& entry, bool compile);
+  void WaitIdle();
+  // Drops what is queued and joins; called at exit.
+  void Stop();
+
+ private:
+  struct Job {
+    FragmentEntry* entry;
+    bool compile;
+  };
+  void Run();
+  void Do(const Job& job);
+  bool Install(FragmentEntry& entry, const Program& program);
+
+  Engine& engine_;
+  ProgramCache cache_;
+  std::mutex mutex_;
+  std::condition_variable work_, idle_;
+  std::deque<Job> queue_;
+  int running_ = 0;
+  bool stop_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace tpu

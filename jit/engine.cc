@@ -1,0 +1,140 @@
+#include "jit/engine.h"
+
+#include <utility>
+
+#include "jit/compile_pool.h"
+#include "jit/fragment_table.h"
+#include "jit/window.h"
+#include "runtime/flags.h"
+
+namespace tpu {
+namespace {
+
+constexpr int kMaxStreams = 33;
+
+std::function<std::unique_ptr<Engine>()>& Factory() {
+  static auto* factory = new std::function<std::unique_ptr<Engine>()>();
+  return *factory;
+}
+std::atomic<Engine*> g_engine{nullptr};
+
+Mode ModeFromFlags() {
+  const std::string& mode = Flags::Get().mode;
+  if (mode == "strict") return Mode::kStrict;
+  if (mode == "debug") return Mode::kDebug;
+  return Mode::kFused;
+}
+
+}  // namespace
+
+Engine& Engine::Get() {
+  Engine* engine = g_engine.load(std::memory_order_acquire);
+  if (engine != nullptr) return *engine;
+  // Leaked on purpose: tensors of other libraries' statics may outlive ours.
+  static Engine* const made = [] {
+    Engine* e = Factory()().release();
+    g_engine.store(e, std::memory_order_release);
+    return e;
+  }();
+  return *made;
+}
+
+bool Engine::IsInitialized() { return g_engine.load(std::memory_order_acquire) != nullptr; }
+void Engine::SetFactory(std::function<std::unique_ptr<Engine>()> factory) { Factory() = std::move(factory); }
+
+Engine::Engine(std::vector<std::unique_ptr<Device>> devices, std::unique_ptr<CompilerBackend> backend)
+    : devices_(std::move(devices)),
+      backend_(std::move(backend)),
+      mode_(ModeFromFlags()),
+      next_stream_(devices_.size(), 1),
+      streams_(devices_.size()),
+      windows_(devices_.size()),
+      table_(std::make_unique<FragmentTable>(static_cast<int>(devices_.size()))) {
+  for (size_t d = 0; d < devices_.size(); ++d) {
+    streams_[d].resize(kMaxStreams);
+    windows_[d].resize(kMaxStreams);
+  }
+  pool_ = std::make_unique<CompilePool>(*this, Flags::Get().compile_threads);
+}
+
+Engine::~Engine() { Shutdown(); }
+
+Stream& Engine::stream(int device, int id) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  auto& slot = streams_[device][id];
+  if (!slot) {
+    slot = std::make_unique<Stream>(devices_[device].get(), id);
+    windows_[device][id] = std::make_unique<Window>(*this, *slot);
+  }
+  return *slot;
+}
+
+Stream& Engine::NewStream(int device, int priority) {
+  int id;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    id = next_stream_[device];
+    next_stream_[device] = id + 1 < kMaxStreams ? id + 1 : 1;
+    if (!streams_[device][id]) {
+      streams_[device][id] = std::make_unique<Stream>(devices_[device].get(), id, priority);
+      windows_[device][id] = std::make_unique<Window>(*this, *streams_[device][id]);
+    }
+  }
+  return stream(device, id);
+}
+
+Window& Engine::window(Stream& stream) {
+  // Written before the stream is handed out, never moved.
+  return *windows_[stream.device()->index()][stream.id()];
+}
+
+absl::Status Engine::Await(const ValueRef& value, const std::string& what) {
+  Metrics::Get().reads.fetch_add(1, std::memory_order_relaxed);
+  if (Window* window = value->window_.load(std::memory_order_acquire)) window->Cut(CutReason::kRead, what);
+  if (value->stream_ != nullptr) value->stream_->WaitFor(value->sequence_);
+  return value->error_ ? *value->error_ : absl::OkStatus();
+}
+
+void Engine::SynchronizeDevice(int device) {
+  std::vector<Stream*> streams;
+  std::vector<Window*> windows;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (int i = 0; i < kMaxStreams; ++i) {
+      if (!streams_[device][i]) continue;
+      streams.push_back(streams_[device][i].get());
+      windows.push_back(windows_[device][i].get());
+    }
+  }
+  for (Window* w : windows) w->Cut(CutReason::kSynchronize, "synchronize");
+  for (Stream* s : streams) s->Synchronize();
+}
+
+void Engine::set_mode(Mode mode) {
+  for (int d = 0; d < device_count(); ++d) SynchronizeDevice(d);
+  mode_ = mode;
+}
+
+void Engine::Launched(FragmentEntry& entry) {
+  using State = FragmentEntry::State;
+  const int64_t uses = ++entry.uses;
+  State state = entry.state.load(std::memory_order_acquire);
+  const bool hot = uses >= Flags::Get().compile_after;
+  if (state == State::kReady) {
+    Metrics::Get().memory_cache_hits.fetch_add(1, std::memory_order_relaxed);
+  } else if (state == State::kNew) {
+    entry.state.store(State::kLoading, std::memory_order_release);
+    pool_->Submit(entry, hot);
+  } else if (state == State::kMissing && hot) {
+    if (entry.state.compare_exchange_strong(state, State::kCompiling)) pool_->Submit(entry, true);
+  }
+}
+
+void Engine::WaitForCompiles() { pool_->WaitIdle(); }
+
+void Engine::Shutdown() {
+  for (int d = 0; d < device_count(); ++d) SynchronizeDevice(d);
+  pool_->Stop();
+}
+
+}  // namespace tpu

@@ -1,0 +1,79 @@
+#include "jit/fragment_table.h"
+
+#include <algorithm>
+
+namespace tpu {
+namespace {
+
+bool Same(const Fragment& f, absl::Span<const Node> nodes, absl::Span<const ValueId> operands,
+          absl::Span<const ValueId> outputs) {
+  if (f.nodes.size() != nodes.size() || absl::MakeConstSpan(f.operands) != operands ||
+      absl::MakeConstSpan(f.outputs) != outputs) {
+    return false;
+  }
+  return std::equal(nodes.begin(), nodes.end(), f.nodes.begin(),
+                    [](const Node& a, const Node& b) { return a.call == b.call; });
+}
+
+// Marks what wanted outputs need, and when each result is used last.
+void Analyse(FragmentEntry& entry) {
+  const Fragment& f = entry.fragment;
+  const int n = static_cast<int>(f.nodes.size());
+  entry.live.assign(n, false);
+  entry.last_use.assign(f.num_results, -1);
+  std::vector<bool> needed(f.num_results, false);
+  for (ValueId v : f.outputs) needed[v] = true;
+  for (ValueId v : f.outputs) entry.last_use[v] = n;
+  for (int i = n - 1; i >= 0; --i) {
+    const Node& node = f.nodes[i];
+    for (size_t r = 0; r < node.call->results.size(); ++r) {
+      if (needed[node.results_begin + r]) entry.live[i] = true;
+    }
+    if (!entry.live[i]) continue;
+    ++entry.live_ops;
+    for (ValueId v : f.OperandsOf(node)) {
+      if (IsInput(v)) continue;
+      needed[v] = true;
+      entry.last_use[v] = std::max(entry.last_use[v], i);
+    }
+  }
+}
+
+}  // namespace
+
+FragmentEntry::~FragmentEntry() {
+  for (auto& e : executables) delete e.load();
+}
+
+FragmentEntry* FragmentTable::FindOrInsert(uint64_t hash, absl::Span<const Node> nodes,
+                                           absl::Span<const ValueId> operands, absl::Span<const ValueId> outputs,
+                                           absl::Span<const OperandType> inputs, uint32_t num_results, bool* inserted) {
+  auto& bucket = entries_[hash];
+  for (const auto& entry : bucket) {
+    if (Same(entry->fragment, nodes, operands, outputs)) {
+      *inserted = false;
+      return entry.get();
+    }
+  }
+  auto entry = std::make_unique<FragmentEntry>(devices_);
+  Fragment& f = entry->fragment;
+  f.nodes.assign(nodes.begin(), nodes.end());
+  f.operands.assign(operands.begin(), operands.end());
+  f.outputs.assign(outputs.begin(), outputs.end());
+  f.inputs.assign(inputs.begin(), inputs.end());
+  f.num_results = num_results;
+  Analyse(*entry);
+  *inserted = true;
+  bucket.push_back(std::move(entry));
+  return bucket.back().get();
+}
+
+std::vector<const FragmentEntry*> FragmentTable::All() const {
+  std::vector<const FragmentEntry*> all;
+  for (const auto& [hash, bucket] : entries_) {
+    for (const auto& entry : bucket) all.push_back(entry.get());
+  }
+  return all;
+}
+
+}  // namespace tpu

@@ -1,0 +1,58 @@
+// Known fragments: from what a window recorded to one shared entry, with its program once there is one.
+//
+// Lookup is called at each cut with the engine's recording lock held; the entry's executable is published by the
+// compile pool and read by stream threads. Entries live as long as the process.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/types/span.h"
+#include "compiler/fragment.h"
+#include "runtime/device.h"
+
+namespace tpu {
+
+struct FragmentEntry {
+  enum class State : uint8_t { kNew, kLoading, kMissing, kCompiling, kReady, kFailed };
+
+  Fragment fragment;
+  // For tier 0, by node: whether anything wanted needs it; by result: the node after which its buffer can go.
+  std::vector<bool> live;
+  std::vector<int32_t> last_use;
+  int live_ops = 0;
+  // The user's file:line of each node when it was first recorded ("" where unknown).
+  std::vector<std::string> where;
+
+  std::atomic<State> state{State::kNew};
+  int64_t uses = 0;  // times queued; guarded by the recording lock
+  std::atomic<int64_t> runs{0};
+  // One executable a device, set once (release) by the compile pool; owned here.
+  std::vector<std::atomic<Executable*>> executables;
+  // The fragment that followed this one last time in its window: what recording expects next.
+  FragmentEntry* successor = nullptr;
+
+  explicit FragmentEntry(int devices) : executables(devices) {}
+  ~FragmentEntry();
+};
+
+class FragmentTable {
+ public:
+  explicit FragmentTable(int devices) : devices_(devices) {}
+
+  // `hash` covers exactly what the spans hold. `inputs` is consulted only for a new entry.
+  FragmentEntry* FindOrInsert(uint64_t hash, absl::Span<const Node> nodes, absl::Span<const ValueId> operands,
+                              absl::Span<const ValueId> outputs, absl::Span<const OperandType> inputs,
+                              uint32_t num_results, bool* inserted);
+  std::vector<const FragmentEntry*> All() const;
+
+ private:
+  const int devices_;
+  absl::flat_hash_map<uint64_t, std::vector<std::unique_ptr<FragmentEntry>>> entries_;
+};
+
+}  // namespace tpu

@@ -1,0 +1,48 @@
+// One run of a fragment on a stream: the task that a cut enqueues.
+//
+// Made under the recording lock, run once on the stream's thread. Picks the tier there: the program if it is ready,
+// else node by node. Holds its inputs until it has run; gives up those that nobody else holds, so that outputs can be
+// written over them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "jit/engine.h"
+#include "jit/fragment_table.h"
+#include "jit/value.h"
+
+namespace tpu {
+
+class Launch {
+ public:
+  struct Input {
+    ValueRef value;
+    uint64_t bits = 0;
+  };
+
+  Launch(Engine& engine, Stream& stream, FragmentEntry& entry) : engine_(engine), stream_(stream), entry_(entry) {}
+
+  // In the fragment's order.
+  std::vector<Input> inputs;
+  std::vector<ValueRef> outputs;
+
+  // Gives every output its place in the stream's order.
+  void Queue(uint64_t sequence);
+  void Run();
+
+ private:
+  bool CollectArguments(std::vector<Argument>& arguments);
+  absl::Status RunProgram(Executable& executable, std::vector<Argument>& arguments, std::vector<BufferRef>& buffers);
+  void RunNodeByNode(std::vector<Argument>& arguments);
+  absl::Status RunNode(int node, absl::Span<const Argument> inputs, absl::Span<BufferRef> outputs);
+  absl::Status Explain(int node, const absl::Status& status) const;
+  void Fail(const absl::Status& status);
+
+  Engine& engine_;
+  Stream& stream_;
+  FragmentEntry& entry_;
+};
+
+}  // namespace tpu

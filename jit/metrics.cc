@@ -1,0 +1,111 @@
+#include "jit/metrics.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace tpu {
+namespace {
+
+constexpr size_t kMaxCompileRecords = 1000;
+constexpr size_t kMaxCutRecords = 2000;
+
+}  // namespace
+
+const char* NameOf(CutReason reason) {
+  constexpr const char* kNames[kNumCutReasons] = {"read",           "content",       "bound", "synchronize",
+                                                  "data_dependent", "stream_switch", "mode",  "memory"};
+  return kNames[static_cast<int>(reason)];
+}
+
+Metrics& Metrics::Get() {
+  static Metrics* metrics = new Metrics();
+  return *metrics;
+}
+
+void Metrics::CountCut(CutReason reason, const std::string& where, const std::string& what, int ops) {
+  cuts_by_reason_[static_cast<int>(reason)].fetch_add(1, std::memory_order_relaxed);
+  std::string key = absl::StrCat(static_cast<int>(reason), "|", where, "|", what);
+  std::lock_guard<std::mutex> lock(mutex_);
+  auto it = cuts_.find(key);
+  if (it != cuts_.end()) {
+    ++it->second.count;
+    it->second.ops = ops;
+  } else if (cuts_.size() < kMaxCutRecords) {
+    cuts_.emplace(std::move(key), CutRecord{reason, where, what, ops, 1});
+  }
+}
+
+void Metrics::CountHostKernel(const std::string& op) {
+  host_kernel_calls.fetch_add(1, std::memory_order_relaxed);
+  std::lock_guard<std::mutex> lock(mutex_);
+  ++host_kernels_[op];
+}
+
+void Metrics::RecordCompile(CompileRecord record) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  compiles_.push_back(std::move(record));
+  if (compiles_.size() > kMaxCompileRecords) compiles_.pop_front();
+}
+
+std::map<std::string, int64_t> Metrics::Counters() const {
+  std::map<std::string, int64_t> c = {
+      {"recorded_ops", recorded_ops},
+      {"dropped_ops", dropped_ops},
+      {"fragments", fragments_launched},
+      {"fragments_known", fragments_known},
+      {"fragments_distinct", fragments_distinct},
+      {"launches_tier0", launches_tier0},
+      {"launches_tier1", launches_tier1},
+      {"compiles", compiles},
+      {"compile_failures", compile_failures},
+      {"compile_ms", compile_us / 1000},
+      {"compile_wait_ms", compile_wait_us / 1000},
+      {"cache_hits", memory_cache_hits},
+      {"disk_cache_hits", disk_cache_hits},
+      {"disk_cache_misses", disk_cache_misses},
+      {"disk_cache_errors", disk_cache_errors},
+      {"reads", reads},
+      {"inferences", inferences},
+      {"host_kernel_calls", host_kernel_calls},
+      {"tier0_kernel_calls", tier0_kernel_calls},
+  };
+  for (int i = 0; i < kNumCutReasons; ++i) {
+    c[absl::StrCat("cuts_", NameOf(static_cast<CutReason>(i)))] = cuts_by_reason_[i];
+  }
+  return c;
+}
+
+std::map<std::string, int64_t> Metrics::HostKernels() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return host_kernels_;
+}
+
+std::vector<CutRecord> Metrics::Cuts() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<CutRecord> all;
+  for (const auto& [key, record] : cuts_) all.push_back(record);
+  std::stable_sort(all.begin(), all.end(), [](const CutRecord& a, const CutRecord& b) { return a.count > b.count; });
+  return all;
+}
+
+std::vector<CompileRecord> Metrics::Compiles() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return {compiles_.begin(), compiles_.end()};
+}
+
+void Metrics::Reset() {
+  for (auto* counter : {&recorded_ops, &fragments_launched, &fragments_known, &fragments_distinct, &dropped_ops,
+                        &launches_tier0, &launches_tier1, &compiles, &compile_failures, &compile_us, &compile_wait_us,
+                        &memory_cache_hits, &disk_cache_hits, &disk_cache_misses, &disk_cache_errors, &reads,
+                        &inferences, &host_kernel_calls, &tier0_kernel_calls}) {
+    *counter = 0;
+  }
+  for (auto& c : cuts_by_reason_) c = 0;
+  std::lock_guard<std::mutex> lock(mutex_);
+  cuts_.clear();
+  host_kernels_.clear();
+  compiles_.clear();
+}
+
+}  // namespace tpu
