@@ -95,6 +95,8 @@ absl::Status Engine::Await(const ValueRef& value, const std::string& what) {
   return value->error_ ? *value->error_ : absl::OkStatus();
 }
 
+void Engine::CutStream(Stream& stream, CutReason reason, const std::string& what) { window(stream).Cut(reason, what); }
+
 void Engine::SynchronizeDevice(int device) {
   std::vector<Stream*> streams;
   std::vector<Window*> windows;
