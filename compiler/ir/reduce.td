@@ -1,0 +1,112 @@
+// Many elements to one: reductions, products, scans, windows, sorting.
+#ifndef TPU_IR_REDUCE
+#define TPU_IR_REDUCE
+
+include "compiler/ir/base.td"
+
+def Tpu_ReduceOp : Tpu_InferredOp<"reduce"> {
+  let summary = "combines the elements along `dims`, which disappear";
+  let description = [{
+    sum, prod, max and min; all and any are of i1. An empty reduction gives the identity (sum 0, prod 1, max the lowest
+    value, min the highest, all true, any false). max and min propagate NaN. The order of combination is free: sums and
+    products of floats are exact up to a reordering, never below the operand's precision.
+    C1. `dims` strictly increasing, each < rank.
+    C2. all, any: element type i1.
+  }];
+  let arguments = (ins Tpu_ReduceKindAttr:$kind, Tpu_Arithmetic:$x, DenseI64ArrayAttr:$dims);
+  let results = (outs Tpu_Arithmetic:$result);
+  let assemblyFormat = "$kind $x $dims attr-dict `:` functional-type($x, results)";
+  let hasVerifier = 1;
+  let hasFolder = 1;
+}
+
+def Tpu_ArgReduceOp : Tpu_InferredOp<"arg_reduce"> {
+  let summary = "index along `dim` of the first extremum; the first NaN wins over every number";
+  let description = [{ C1. 0 <= dim < rank; that dim is not 0. }];
+  let arguments = (ins Tpu_ExtremumKindAttr:$kind, Tpu_Number:$x, I64Attr:$dim);
+  let results = (outs Tpu_Index:$result);
+  let assemblyFormat = "$kind $x `along` $dim attr-dict `:` functional-type($x, results)";
+  let hasVerifier = 1;
+}
+
+def Tpu_DotOp : Tpu_Op<"dot"> {
+  let summary = "contraction of two operands: batch dims, lhs free dims, rhs free dims";
+  let description = [{
+    result[b.., l.., r..] = sum over the contracted dims of lhs * rhs, products and sums in at least f32 for f16 and
+    bf16 operands, rounded once into the result's element type. Free dims stay in operand order.
+    C1. lhs_batch and rhs_batch, and lhs_contract and rhs_contract, have pairwise equal lengths and equal sizes.
+    C2. Every dim is named at most once for its operand and is < its rank.
+    C3. Operands have one element type; the result's is that or wider of its kind.
+    C4. Result dims: batch, lhs free, rhs free.
+  }];
+  let arguments = (ins Tpu_Arithmetic:$lhs, Tpu_Arithmetic:$rhs, DenseI64ArrayAttr:$lhs_batch,
+                   DenseI64ArrayAttr:$rhs_batch, DenseI64ArrayAttr:$lhs_contract, DenseI64ArrayAttr:$rhs_contract);
+  let results = (outs Tpu_Arithmetic:$result);
+  let assemblyFormat = [{
+    $lhs `,` $rhs `batch` $lhs_batch `x` $rhs_batch `contract` $lhs_contract `x` $rhs_contract attr-dict `:`
+    functional-type(operands, results)
+  }];
+  let hasVerifier = 1;
+  let hasCanonicalizer = 1;
+}
+
+def Tpu_ScanOp : Tpu_Op<"scan", [SameOperandsAndResultType]> {
+  let summary = "inclusive running combination along `dim`";
+  let description = [{
+    C1. 0 <= dim < rank.
+    C2. kind is sum, prod, max or min.
+  }];
+  let arguments = (ins Tpu_ReduceKindAttr:$kind, Tpu_Number:$x, I64Attr:$dim);
+  let results = (outs Tpu_Number:$result);
+  let assemblyFormat = "$kind $x `along` $dim attr-dict `:` type($x)";
+  let hasVerifier = 1;
+}
+
+class Tpu_Window<string mnemonic, dag head, dag results_> : Tpu_InferredOp<mnemonic> {
+  let arguments = !con(head, (ins DenseI64ArrayAttr:$window, DenseI64ArrayAttr:$strides,
+                              DenseI64ArrayAttr:$dilation, DenseI64ArrayAttr:$padding_low,
+                              DenseI64ArrayAttr:$padding_high));
+  let results = results_;
+  let assemblyFormat = [{
+    $kind $x `window` $window `strides` $strides `dilation` $dilation `padding` $padding_low $padding_high attr-dict `:`
+    functional-type($x, results)
+  }];
+  let hasVerifier = 1;
+}
+
+def Tpu_WindowReduceOp
+    : Tpu_Window<"window_reduce", (ins Tpu_ReduceKindAttr:$kind, Tpu_Number:$x), (outs Tpu_Number:$result)> {
+  let summary = "combines the elements of windows over the last dims";
+  let description = [{
+    The window covers the last `window.size()` dims; positions in the padding count as the identity of `kind`. Result
+    dim: (low + size + high - dilation * (window - 1) - 1) / strides + 1. max and min propagate NaN.
+    C1. window, strides, dilation, padding_low and padding_high have equal lengths, at most the rank.
+    C2. window, strides, dilation >= 1; paddings >= 0; the dilated window fits in the padded operand.
+    C3. kind is sum, prod, max or min.
+  }];
+}
+
+def Tpu_WindowArgReduceOp
+    : Tpu_Window<"window_arg_reduce", (ins Tpu_ExtremumKindAttr:$kind, Tpu_Number:$x), (outs Tpu_Index:$result)> {
+  let summary = "where in the operand each window has its extremum";
+  let description = [{
+    Like window_reduce, giving the row-major index, within the operand's windowed dims, of the window's first extremum;
+    a later NaN wins over every number before it. A window that lies in the padding altogether gives its first position
+    inside the operand, or 0.
+    C1., C2. as of window_reduce.
+  }];
+}
+
+def Tpu_SortOp : Tpu_InferredOp<"sort"> {
+  let summary = "the operand sorted along `dim`, and where each element came from";
+  let description = [{
+    NaN counts as the largest. Equal elements keep their order (always stable, descending too).
+    C1. 0 <= dim < rank.
+  }];
+  let arguments = (ins Tpu_Number:$x, I64Attr:$dim, BoolAttr:$descending);
+  let results = (outs Tpu_Number:$values, Tpu_Index:$indices);
+  let assemblyFormat = "$x `along` $dim `descending` $descending attr-dict `:` functional-type($x, results)";
+  let hasVerifier = 1;
+}
+
+#endif

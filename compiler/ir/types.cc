@@ -1,0 +1,74 @@
+#include "compiler/ir/types.h"
+
+#include "llvm/Support/ErrorHandling.h"
+
+namespace tpu::ir {
+
+mlir::Type ElementType(mlir::MLIRContext* context, DType dtype) {
+  mlir::Builder b(context);
+  switch (dtype) {
+    case DType::kBool:
+      return b.getI1Type();
+    case DType::kInt8:
+    case DType::kInt16:
+    case DType::kInt32:
+    case DType::kInt64:
+      return b.getIntegerType(8 * SizeOf(dtype));
+    case DType::kUInt8:
+    case DType::kUInt16:
+    case DType::kUInt32:
+    case DType::kUInt64:
+      return b.getIntegerType(8 * SizeOf(dtype), /*isSigned=*/false);
+    case DType::kFloat16:
+      return b.getF16Type();
+    case DType::kBFloat16:
+      return b.getBF16Type();
+    case DType::kFloat32:
+      return b.getF32Type();
+    case DType::kFloat64:
+      return b.getF64Type();
+    case DType::kComplex64:
+      return mlir::ComplexType::get(b.getF32Type());
+    case DType::kComplex128:
+      return mlir::ComplexType::get(b.getF64Type());
+    case DType::kOpaque8:
+    case DType::kOpaque16:
+    case DType::kOpaque32:
+      return OpaqueType::get(context, 8 * SizeOf(dtype));
+  }
+  llvm_unreachable("no such dtype");
+}
+
+DType DTypeOf(mlir::Type t) {
+  for (int i = 0; i < kNumDTypes; ++i) {
+    if (ElementType(t.getContext(), static_cast<DType>(i)) == t) return static_cast<DType>(i);
+  }
+  llvm_unreachable("not an element type of the dialect");
+}
+
+mlir::RankedTensorType ToMlir(mlir::MLIRContext* context, const TensorType& type) {
+  return mlir::RankedTensorType::get({type.dims.data(), type.dims.size()}, ElementType(context, type.dtype));
+}
+
+TensorType FromMlir(mlir::RankedTensorType type) {
+  return {DTypeOf(type.getElementType()), Dims(type.getShape().begin(), type.getShape().end())};
+}
+
+int64_t BytesOf(mlir::Type element_type) { return SizeOf(DTypeOf(element_type)); }
+
+mlir::SmallVector<int64_t> DotShape(mlir::RankedTensorType lhs, mlir::RankedTensorType rhs,
+                                    mlir::ArrayRef<int64_t> lhs_batch, mlir::ArrayRef<int64_t> rhs_batch,
+                                    mlir::ArrayRef<int64_t> lhs_contract, mlir::ArrayRef<int64_t> rhs_contract) {
+  mlir::SmallVector<int64_t> shape;
+  for (int64_t d : lhs_batch) shape.push_back(lhs.getDimSize(d));
+  auto free = [&](mlir::RankedTensorType t, mlir::ArrayRef<int64_t> batch, mlir::ArrayRef<int64_t> contract) {
+    for (int64_t d = 0; d < t.getRank(); ++d) {
+      if (!llvm::is_contained(batch, d) && !llvm::is_contained(contract, d)) shape.push_back(t.getDimSize(d));
+    }
+  };
+  free(lhs, lhs_batch, lhs_contract);
+  free(rhs, rhs_batch, rhs_contract);
+  return shape;
+}
+
+}  // namespace tpu::ir

@@ -1,0 +1,24 @@
+// Between device element types (runtime/dtype.h) and MLIR types, and shape arithmetic shared by builder, verifier and
+// passes.
+#pragma once
+
+#include "compiler/ir/dialect.h"
+#include "runtime/tensor_type.h"
+
+namespace tpu::ir {
+
+mlir::Type ElementType(mlir::MLIRContext* context, DType dtype);
+// The inverse; every element type of the dialect has one.
+DType DTypeOf(mlir::Type element_type);
+mlir::RankedTensorType ToMlir(mlir::MLIRContext* context, const TensorType& type);
+TensorType FromMlir(mlir::RankedTensorType type);
+
+inline mlir::RankedTensorType TensorTypeOf(mlir::Value v) { return mlir::cast<mlir::RankedTensorType>(v.getType()); }
+// Bytes of a stored element.
+int64_t BytesOf(mlir::Type element_type);
+
+mlir::SmallVector<int64_t> DotShape(mlir::RankedTensorType lhs, mlir::RankedTensorType rhs,
+                                    mlir::ArrayRef<int64_t> lhs_batch, mlir::ArrayRef<int64_t> rhs_batch,
+                                    mlir::ArrayRef<int64_t> lhs_contract, mlir::ArrayRef<int64_t> rhs_contract);
+
+}  // namespace tpu::ir
