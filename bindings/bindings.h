@@ -1,0 +1,15 @@
+// The topics of the extension module torch_tpu._C, one function and one file each. Called once, by module.cc, with the
+// interpreter lock held.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace tpu {
+
+void BindDevices(pybind11::module_& m);
+void BindMemory(pybind11::module_& m);
+void BindGenerators(pybind11::module_& m);
+void BindInsight(pybind11::module_& m);
+void BindModes(pybind11::module_& m);
+
+}  // namespace tpu

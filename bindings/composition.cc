@@ -1,0 +1,52 @@
+#include "bindings/composition.h"
+
+#include <dlfcn.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "bindings/python_frames.h"
+#include "compiler/host/host_backend.h"
+#include "jit/engine.h"
+#include "runtime/flags.h"
+#include "runtime/host/host_device.h"
+#include "runtime/host/matrix_library.h"
+
+namespace tpu {
+namespace {
+
+// The BLAS inside torch (MKL on x86-64), when this torch exports one.
+void UseTorchMatrixLibrary() {
+  void* torch = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
+  if (torch == nullptr) return;
+  host::MatrixLibrary library;
+  library.sgemm = reinterpret_cast<host::SgemmFn>(dlsym(torch, "sgemm_"));
+  library.dgemm = reinterpret_cast<host::DgemmFn>(dlsym(torch, "dgemm_"));
+  library.set_threads_on_this_thread = reinterpret_cast<int (*)(int)>(dlsym(torch, "MKL_Set_Num_Threads_Local"));
+  library.name = library.set_threads_on_this_thread != nullptr ? "mkl" : "blas";
+  if (library.sgemm != nullptr && library.dgemm != nullptr) host::SetMatrixLibrary(library);
+  dlclose(torch);  // it stays: torch itself holds it
+}
+
+std::unique_ptr<Engine> MakeEngine() {
+  static host::CodeLoader* const loader = host::MakeObjectLoader().release();  // outlives every device
+  UseTorchMatrixLibrary();
+  const Flags& flags = Flags::Get();
+  std::vector<std::unique_ptr<Device>> devices;
+  for (int index = 0; index < flags.devices; ++index) {
+    devices.push_back(host::MakeHostDevice(index, flags.memory_bytes, loader));
+  }
+  auto engine = std::make_unique<Engine>(std::move(devices), host::MakeHostBackend());
+  engine->set_where_hook(&UserFrame);
+  return engine;
+}
+
+}  // namespace
+
+void ComposeEngine() {
+  Engine::SetFactory(&MakeEngine);
+  SetBlockingHook(&WaitWithoutInterpreterLock);
+}
+
+}  // namespace tpu

@@ -1,0 +1,56 @@
+// torch_tpu._C: the numbers behind torch.tpu.metrics() and torch.tpu.explain(), and the table of flags.
+#include <pybind11/stl.h>
+
+#include "bindings/bindings.h"
+#include "jit/metrics.h"
+#include "runtime/flags.h"
+
+namespace tpu {
+
+namespace py = pybind11;
+
+void BindInsight(py::module_& m) {
+  m.def("counters", [] { return Metrics::Get().Counters(); });
+  m.def("host_kernels", [] { return Metrics::Get().HostKernels(); });
+  m.def("cuts", [] {
+    py::list result;
+    for (const CutRecord& cut : Metrics::Get().Cuts()) {
+      py::dict entry;
+      entry["reason"] = NameOf(cut.reason);
+      entry["where"] = cut.where;
+      entry["what"] = cut.what;
+      entry["ops"] = cut.ops;
+      entry["count"] = cut.count;
+      result.append(entry);
+    }
+    return result;
+  });
+  m.def("compiles", [] {
+    py::list result;
+    for (const CompileRecord& compile : Metrics::Get().Compiles()) {
+      py::dict entry;
+      entry["key"] = compile.key;
+      entry["summary"] = compile.summary;
+      entry["outcome"] = compile.outcome;
+      entry["milliseconds"] = compile.milliseconds;
+      entry["ops"] = compile.ops;
+      result.append(entry);
+    }
+    return result;
+  });
+  m.def("reset_metrics", [] { Metrics::Get().Reset(); });
+  m.def("flags", [] {
+    py::list result;
+    for (const FlagInfo& flag : Flags::All()) {
+      py::dict entry;
+      entry["name"] = flag.name;
+      entry["default"] = flag.default_value;
+      entry["meaning"] = flag.meaning;
+      entry["value"] = flag.value;
+      result.append(entry);
+    }
+    return result;
+  });
+}
+
+}  // namespace tpu

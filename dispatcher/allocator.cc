@@ -1,0 +1,114 @@
+#include "dispatcher/allocator.h"
+
+#include <c10/util/Exception.h>
+
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "dispatcher/streams.h"
+#include "jit/engine.h"
+
+namespace tpu {
+namespace {
+
+constexpr size_t kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+
+void Fill(c10::CachingAllocator::StatArray& stat, int64_t current, int64_t peak) {
+  stat[kAll].current = current;
+  stat[kAll].peak = peak;
+}
+
+class Allocator final : public c10::DeviceAllocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    const int device = CurrentDevice();
+    const c10::Device torch_device(c10::kPrivateUse1, static_cast<c10::DeviceIndex>(device));
+    if (bytes == 0) return {nullptr, torch_device};
+    BufferRef buffer = AllocateOrRaise(device, bytes);
+    buffer->AddRef();  // the DataPtr's
+    return {buffer->data(), buffer.get(), &Free, torch_device};
+  }
+  // Null: raw_allocate is not offered, since a DataPtr's context differs from its data.
+  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
+  void copy_data(void* destination, const void* source, size_t bytes) const override {
+    default_copy_data(destination, source, bytes);
+  }
+
+  bool initialized() override { return Engine::IsInitialized(); }
+  void emptyCache(c10::MempoolId_t) override {
+    if (!Engine::IsInitialized()) return;
+    for (int device = 0; device < DeviceCount(); ++device) {
+      Engine::Get().SynchronizeDevice(device);
+      Engine::Get().device(device).EmptyCache();
+    }
+  }
+  // Buffers are counted: one that a queued launch reads is not reused before that launch is done.
+  void recordStream(const c10::DataPtr&, c10::Stream) override {}
+
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
+    const MemoryStats now = SettledMemoryStats(device);
+    c10::CachingDeviceAllocator::DeviceStats stats;
+    Fill(stats.allocated_bytes, now.allocated_bytes, now.peak_allocated_bytes);
+    Fill(stats.active_bytes, now.allocated_bytes, now.peak_allocated_bytes);
+    Fill(stats.requested_bytes, now.allocated_bytes, now.peak_allocated_bytes);
+    Fill(stats.reserved_bytes, now.reserved_bytes, now.peak_reserved_bytes);
+    std::lock_guard<std::mutex> lock(mutex_);
+    const Counts base = base_[device];
+    stats.allocation[kAll].allocated = now.num_allocs - base.allocs;
+    stats.num_device_alloc = now.num_system_allocs - base.system_allocs;
+    stats.num_ooms = now.num_ooms - base.ooms;
+    return stats;
+  }
+  void resetAccumulatedStats(c10::DeviceIndex device) override {
+    const MemoryStats now = SettledMemoryStats(device);
+    std::lock_guard<std::mutex> lock(mutex_);
+    base_[device] = {now.num_allocs, now.num_system_allocs, now.num_ooms};
+  }
+  void resetPeakStats(c10::DeviceIndex device) override {
+    SettledMemoryStats(device);
+    Engine::Get().device(device).ResetPeakMemoryStats();
+  }
+  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override {
+    const MemoryStats now = SettledMemoryStats(device);
+    return {now.limit_bytes - now.allocated_bytes, now.limit_bytes};
+  }
+
+ private:
+  static void Free(void* context) { static_cast<Buffer*>(context)->Release(); }
+
+  struct Counts {
+    int64_t allocs = 0, system_allocs = 0, ooms = 0;
+  };
+  std::mutex mutex_;
+  std::map<int, Counts> base_;  // by device: what it had counted when the accumulated statistics were last reset
+};
+
+Allocator allocator;
+REGISTER_ALLOCATOR(c10::kPrivateUse1, &allocator)
+
+}  // namespace
+
+c10::DeviceAllocator& TorchAllocator() { return allocator; }
+
+BufferRef AllocateOrRaise(int device, size_t bytes) {
+  CurrentStream(device);  // makes the devices, checks the number and the fork
+  Device& target = Engine::Get().device(device);
+  absl::StatusOr<BufferRef> buffer = target.Allocate(bytes);
+  if (!buffer.ok()) {
+    Engine::Get().SynchronizeDevice(device);
+    target.EmptyCache();
+    buffer = target.Allocate(bytes);
+  }
+  TORCH_CHECK_WITH(OutOfMemoryError, buffer.ok(), "tpu:", device,
+                   " is out of memory: ", std::string(buffer.status().message()));
+  return *std::move(buffer);
+}
+
+MemoryStats SettledMemoryStats(int device) {
+  CurrentStream(device);
+  Engine::Get().SynchronizeDevice(device);
+  return Engine::Get().device(device).memory_stats();
+}
+
+}  // namespace tpu

@@ -1,0 +1,22 @@
+// Device memory as PyTorch asks for it by c10::Allocator, and its statistics as torch.accelerator reads them.
+//
+// Tensors of this device do not come through here (their memory is a Value's buffer); what does are callers that want
+// plain bytes on the device. One allocator for the process, registered at load. Any thread.
+#pragma once
+
+#include <c10/core/CachingDeviceAllocator.h>
+
+#include "runtime/device.h"
+
+namespace tpu {
+
+c10::DeviceAllocator& TorchAllocator();
+
+// A buffer on `device`; waits for queued work and drops caches before it gives up. Raises c10::OutOfMemoryError.
+BufferRef AllocateOrRaise(int device, size_t bytes);
+
+// The device's figures after everything recorded so far has run: recording is ahead of the device, and a figure that
+// depends on how far would be no figure.
+MemoryStats SettledMemoryStats(int device);
+
+}  // namespace tpu

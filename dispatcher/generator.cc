@@ -1,0 +1,91 @@
+#include "dispatcher/generator.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
+
+#include <cstring>
+#include <vector>
+
+#include "dispatcher/streams.h"
+
+namespace tpu {
+namespace {
+constexpr size_t kStateBytes = 16;
+}  // namespace
+
+PhiloxGenerator::PhiloxGenerator(c10::DeviceIndex device, std::shared_ptr<State> state)
+    : c10::GeneratorImpl(c10::Device(c10::kPrivateUse1, device), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
+      state_(std::move(state)) {}
+
+void PhiloxGenerator::set_current_seed(uint64_t seed) { *state_ = {.seed = seed, .offset = 0}; }
+
+uint64_t PhiloxGenerator::seed() {
+  const uint64_t seed = c10::detail::getNonDeterministicRandom();
+  set_current_seed(seed);
+  return seed;
+}
+
+void PhiloxGenerator::set_state(const c10::TensorImpl& state) {
+  TORCH_CHECK_TYPE(state.layout() == c10::kStrided && state.device_type() == c10::kCPU &&
+                       state.dtype() == caffe2::TypeMeta::Make<uint8_t>() && state.is_contiguous(),
+                   "RNG state must be a torch.ByteTensor on the CPU");
+  TORCH_CHECK(static_cast<size_t>(state.numel()) == kStateBytes, "RNG state of tpu has ", kStateBytes,
+              " bytes (seed, offset), found ", state.numel());
+  const auto* bytes = static_cast<const char*>(state.data());
+  std::memcpy(&state_->seed, bytes, 8);
+  std::memcpy(&state_->offset, bytes + 8, 8);
+}
+
+c10::intrusive_ptr<c10::TensorImpl> PhiloxGenerator::get_state() const {
+  at::Tensor state =
+      at::empty({static_cast<int64_t>(kStateBytes)}, at::TensorOptions().dtype(at::kByte).device(at::kCPU));
+  auto* bytes = static_cast<char*>(state.mutable_data_ptr());
+  std::memcpy(bytes, &state_->seed, 8);
+  std::memcpy(bytes + 8, &state_->offset, 8);
+  return state.getIntrusivePtr();
+}
+
+void PhiloxGenerator::graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& state) {
+  auto* other = dynamic_cast<PhiloxGenerator*>(state.get());
+  TORCH_CHECK(other != nullptr, "graphsafe_set_state: not a generator of tpu");
+  state_ = other->state_;
+}
+
+c10::intrusive_ptr<c10::GeneratorImpl> PhiloxGenerator::graphsafe_get_state() const {
+  return c10::make_intrusive<PhiloxGenerator>(device().index(), state_);
+}
+
+PhiloxGenerator::State PhiloxGenerator::Reserve(uint64_t counters) {
+  const State taken = *state_;
+  state_->offset += counters;
+  return taken;
+}
+
+PhiloxGenerator* PhiloxGenerator::clone_impl() const {
+  return new PhiloxGenerator(device().index(), std::make_shared<State>(*state_));
+}
+
+const at::Generator& DefaultGenerator(int device) {
+  static const auto* generators = [] {
+    auto* made = new std::vector<at::Generator>;
+    for (int i = 0; i < DeviceCount(); ++i) made->push_back(at::make_generator<PhiloxGenerator>(i));
+    return made;
+  }();
+  if (device < 0) device = CurrentDevice();
+  CheckDevice(device);
+  return (*generators)[device];
+}
+
+std::pair<uint64_t, uint64_t> ReservePhilox(const std::optional<at::Generator>& generator, uint64_t counters,
+                                            int device) {
+  const at::Generator& source = generator && generator->defined() ? *generator : DefaultGenerator(device);
+  TORCH_CHECK(source.device().type() == c10::kPrivateUse1, "Expected a 'tpu' device type for generator but found '",
+              source.device().type(), "'");
+  auto* philox = static_cast<PhiloxGenerator*>(source.unsafeGetGeneratorImpl());
+  std::lock_guard<std::mutex> lock(philox->mutex_);
+  const PhiloxGenerator::State taken = philox->Reserve(counters);
+  return {taken.seed, taken.offset};
+}
+
+}  // namespace tpu

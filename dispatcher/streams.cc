@@ -1,0 +1,88 @@
+#include "dispatcher/streams.h"
+
+#include <c10/util/Exception.h>
+#include <pthread.h>
+
+#include <mutex>
+#include <vector>
+
+#include "jit/engine.h"
+#include "runtime/device.h"
+#include "runtime/flags.h"
+
+namespace tpu {
+namespace {
+
+std::atomic<bool> in_bad_fork{false};
+thread_local int current_device = 0;
+thread_local std::vector<Stream*> current_streams;  // by device; null or absent: the default stream
+
+void WatchForks() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    pthread_atfork(nullptr, nullptr, [] {
+      if (Engine::IsInitialized()) in_bad_fork.store(true, std::memory_order_relaxed);
+    });
+  });
+}
+
+}  // namespace
+
+bool InBadFork() { return in_bad_fork.load(std::memory_order_relaxed); }
+
+void CheckFork() {
+  TORCH_CHECK(
+      !InBadFork(),
+      "Cannot use tpu devices in a forked process: they were already in use in its parent, and their threads do "
+      "not survive a fork. To use tpu with multiprocessing, use the 'spawn' start method.");
+}
+
+int DeviceCount() { return Flags::Get().devices; }
+
+void CheckDevice(int device) {
+  TORCH_CHECK(device >= 0 && device < DeviceCount(), "tpu: invalid device ordinal ", device, ": there ",
+              DeviceCount() == 1 ? "is 1 device" : "are " + std::to_string(DeviceCount()) + " devices",
+              " (TORCH_TPU_DEVICES)");
+}
+
+int CurrentDevice() { return current_device; }
+
+int ExchangeDevice(int device) {
+  const int former = current_device;
+  current_device = device;
+  return former;
+}
+
+Stream& CurrentStream(int device) {
+  if (C10_UNLIKELY(in_bad_fork.load(std::memory_order_relaxed))) CheckFork();
+  const size_t index = static_cast<size_t>(device);
+  if (C10_UNLIKELY(index >= current_streams.size() || current_streams[index] == nullptr)) {
+    CheckDevice(device);
+    WatchForks();
+    if (index >= current_streams.size()) current_streams.resize(index + 1);
+    current_streams[index] = &Engine::Get().stream(device, 0);
+  }
+  return *current_streams[index];
+}
+
+Stream& ExchangeStream(Stream& stream) {
+  const int device = stream.device()->index();
+  Stream& former = CurrentStream(device);
+  current_streams[device] = &stream;
+  return former;
+}
+
+c10::Stream ToTorch(const Stream& stream) {
+  return c10::Stream(c10::Stream::UNSAFE,
+                     c10::Device(c10::kPrivateUse1, static_cast<c10::DeviceIndex>(stream.device()->index())),
+                     stream.id());
+}
+
+Stream& FromTorch(const c10::Stream& stream) {
+  CheckFork();
+  WatchForks();
+  CheckDevice(stream.device_index());
+  return Engine::Get().stream(stream.device_index(), static_cast<int>(stream.id()));
+}
+
+}  // namespace tpu
