@@ -150,7 +150,8 @@ def device_report(device):
     memory = torch.tpu.memory_allocated() / 2**20
     hits = m["memory_cache_hits"] + m["disk_cache_hits"]
     return (
-        f" | tier 1 {100 * tier1 / launches:3.0f}% fragments {m['fragments_launched']} ({m['fragments_distinct']} distinct)"
+        f" | tier 1 {100 * tier1 / launches:3.0f}%"
+        f" fragments {m['fragments_launched']} ({m['fragments_distinct']} distinct)"
         f" cache hits {hits} compiled {m['compiles']} host kernels {m['host_kernel_calls']} memory {memory:.0f} MiB"
     )
 
@@ -179,10 +180,12 @@ def train(device, args, train_text, val_text, quiet=False):
             speed = len(pending) * args.batch * args.context / (now - last)
             pending, last = [], now
             if not quiet:
-                print(f"{device} step {step + 1:4d} loss {losses[-1]:.4f} {speed:6.0f} tokens/s{device_report(device)}", flush=True)
+                line = f"{device} step {step + 1:4d} loss {losses[-1]:.4f} {speed:6.0f} tokens/s"
+                print(line + device_report(device), flush=True)
     validation = validate(model, val_text, args, device)
     if not quiet:
-        print(f"{device} validation loss {validation:.4f} nats/char after {args.steps} steps, {time.perf_counter() - start:.0f} s")
+        seconds = time.perf_counter() - start
+        print(f"{device} validation loss {validation:.4f} nats/char after {args.steps} steps, {seconds:.0f} s")
     return model, losses, validation
 
 
@@ -199,7 +202,7 @@ def sample(model, device, length, prompt="def ", temperature=0.8, seed=0):
 
 def check_checkpoint(model, device, args, val_text):
     """Saves the model, loads it on cpu and on the device it was trained on: the same validation loss on each."""
-    path = os.path.join(tempfile.mkdtemp(prefix="char_gpt_"), "char_gpt.pt") if args.checkpoint is None else args.checkpoint
+    path = args.checkpoint or os.path.join(tempfile.mkdtemp(prefix="char_gpt_"), "char_gpt.pt")
     torch.save({"config": dataclasses.asdict(model.config), "model": model.state_dict()}, path)
     for target in dict.fromkeys(["cpu", device]):
         saved = torch.load(path, map_location=target)
@@ -216,8 +219,9 @@ def check_checkpoint(model, device, args, val_text):
 def compare(args, train_text, val_text):
     _, on_cpu, val_cpu = train("cpu", args, train_text, val_text)
     _, on_tpu, val_tpu = train("tpu", args, train_text, val_text)
-    worst = max(abs(a - b) for a, b in zip(on_cpu, on_tpu))
-    print(f"greatest difference of the losses over {args.steps} steps: {worst:.2e}; validation {val_cpu:.4f} (cpu) {val_tpu:.4f} (tpu)")
+    worst = max(abs(a - b) for a, b in zip(on_cpu, on_tpu, strict=True))
+    print(f"greatest difference of the losses over {args.steps} steps: {worst:.2e}")
+    print(f"validation loss {val_cpu:.4f} on cpu, {val_tpu:.4f} on tpu")
     assert worst < COMPARE_TOLERANCE, worst
 
 

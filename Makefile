@@ -1,0 +1,31 @@
+# The commands of this repository. Each sets up what it needs (scripts/setup.sh: Debian packages, .venv, build) and is
+# incremental: a second run takes seconds.
+PYTHON = .venv/bin/python
+.DEFAULT_GOAL := build
+.PHONY: build demo test bench lint wheel clean
+
+build:  ## Debian packages, virtual environment, extension module
+	scripts/setup.sh build
+
+demo: build  ## trains the character GPT and the digits net on tpu
+	$(PYTHON) examples/digits_cnn.py --device tpu
+	$(PYTHON) examples/char_gpt.py --device tpu
+
+test:  ## every test: core, compiler, Python, examples
+	scripts/setup.sh test
+	scripts/test.sh
+
+bench: build  ## the measurements of bench/, with their peers
+	scripts/setup.sh bench
+	scripts/bench.sh
+
+lint:  ## formats, ruff, layers
+	scripts/setup.sh environment
+	scripts/lint.sh
+
+wheel: ## dist/torch_tpu-*.whl, self-contained
+	scripts/setup.sh environment
+	$(PYTHON) -m pip wheel --no-deps --no-build-isolation -w dist .
+
+clean:
+	rm -rf build dist python/torch_tpu/*.so python/torch_tpu.egg-info

@@ -1,0 +1,22 @@
+"""What makes the loaded extension PyTorch's device `tpu`."""
+
+import os
+import sys
+
+import torch
+
+from torch_tpu import _C, _compat, _dynamo, tpu
+
+
+def register():
+    _C.set_library_directories(_directory(torch), os.path.dirname(os.path.abspath(__file__)) + os.sep)
+    torch.utils.rename_privateuse1_backend("tpu")
+    torch._register_device_module("tpu", tpu)
+    sys.modules["torch.tpu"] = tpu
+    torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+    _compat.apply()
+    _dynamo.register_on_import()
+
+
+def _directory(module):
+    return os.path.dirname(os.path.abspath(module.__file__)) + os.sep

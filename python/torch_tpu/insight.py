@@ -1,0 +1,106 @@
+"""torch.tpu: what happened. metrics() counts, explain() tells."""
+
+import html
+
+from torch_tpu import _C
+
+
+def metrics():
+    """Counters since the start of the process or the last reset_metrics(), by name."""
+    counters = dict(_C.counters())
+    counters["compile_wait_ms"] = counters.get("compile_wait_us", 0) / 1000
+    counters["compile_ms"] = counters.get("compile_us", 0) / 1000
+    return counters
+
+
+def reset_metrics():
+    _C.reset_metrics()
+
+
+def wait_for_compiles():
+    """Blocks until nothing is left to compile (tests, benchmarks)."""
+    _C.wait_for_compiles()
+
+
+def explain():
+    """A report of fragments, cuts (with the line that forced each), compiles, cache hits and host kernels.
+
+    Print it, or show it in a notebook; `.counters`, `.cuts`, `.compiles`, `.host_kernels` are plain data.
+    """
+    return Explanation(metrics(), _C.cuts(), _C.compiles(), _C.host_kernels())
+
+
+class Explanation:
+    """What explain() found at the moment it was called."""
+
+    def __init__(self, counters, cuts, compiles, host_kernels):
+        self.counters = counters
+        self.cuts = cuts
+        self.compiles = compiles
+        self.host_kernels = dict(sorted(host_kernels.items(), key=lambda item: -item[1]))
+
+    def _sections(self, limit=20):
+        """(title, header, rows) for each part of the report."""
+        c = self.counters
+        recorded, launched = c["recorded_ops"], c["fragments_launched"]
+        yield (
+            "Recorded",
+            None,
+            [
+                (f"{recorded} operations in {launched} fragments, {c['fragments_distinct']} of them distinct",),
+                (f"{c['dropped_ops']} operations dropped because nobody could read their results",),
+                (f"{c['reads']} reads; {c['inferences']} shape inferences",),
+                (f"{c['launches_tier0']} launches op by op (tier 0), {c['launches_tier1']} compiled (tier 1)",),
+                (
+                    f"{c['compiles']} compiles in {c['compile_ms']:.0f} ms in the background, {c['compile_failures']} "
+                    f"failed; the program waited {c['compile_wait_ms']:.0f} ms for them",
+                ),
+                (
+                    f"cache: {c['memory_cache_hits']} hits in memory, {c['disk_cache_hits']} on disk, "
+                    f"{c['disk_cache_misses']} misses, {c['disk_cache_errors']} errors",
+                ),
+            ],
+        )
+        yield (
+            "Cuts: what ended a fragment",
+            ("times", "ops", "reason", "operator", "line"),
+            [(x["count"], x["ops"], x["reason"], x["what"], x["where"] or "-") for x in self.cuts[:limit]],
+        )
+        slowest = sorted(self.compiles, key=lambda x: -x["milliseconds"])[:limit]
+        yield (
+            "Compiles",
+            ("ms", "ops", "outcome", "fragment"),
+            [(f"{x['milliseconds']:.1f}", x["ops"], x["outcome"], f"{x['key'][:8]} {x['summary']}") for x in slowest],
+        )
+        yield (
+            "Host kernels: operators without a lowering",
+            ("calls", "operator"),
+            [(count, name) for name, count in list(self.host_kernels.items())[:limit]],
+        )
+
+    def __str__(self):
+        lines = []
+        for title, header, rows in self._sections():
+            lines.append(title)
+            table = ([header] if header else []) + rows
+            if header:
+                widths = [max(len(str(row[i])) for row in table) for i in range(len(header))]
+                table = [tuple(str(cell).ljust(w) for cell, w in zip(row, widths, strict=True)) for row in table]
+            lines += ["  " + "  ".join(str(cell) for cell in row).rstrip() for row in table]
+            if not rows:
+                lines.append("  none")
+            lines.append("")
+        return "\n".join(lines).rstrip()
+
+    __repr__ = __str__
+
+    def _repr_html_(self):
+        parts = []
+        for title, header, rows in self._sections(limit=100):
+            parts.append(f"<h4>{html.escape(title)}</h4><table>")
+            if header:
+                parts.append("<tr>" + "".join(f"<th>{html.escape(h)}</th>" for h in header) + "</tr>")
+            for row in rows:
+                parts.append("<tr>" + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in row) + "</tr>")
+            parts.append("</table>")
+        return "".join(parts)
