@@ -26,7 +26,7 @@ struct MemoryStats {
   int64_t reserved_bytes = 0;  // taken from the system: live plus cached
   int64_t peak_reserved_bytes = 0;
   int64_t limit_bytes = 0;
-  int64_t num_allocs = 0;  // requests served
+  int64_t num_allocs = 0;         // requests served
   int64_t num_system_allocs = 0;  // requests that had to go to the system
   int64_t num_ooms = 0;
 };

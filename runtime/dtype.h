@@ -47,9 +47,8 @@ constexpr bool IsInteger(DType t) { return IsSigned(t) || IsUnsigned(t); }  // w
 
 // "f32", "bf16", "i64", "i1", ...: the spelling of fragment texts and messages.
 constexpr std::string_view NameOf(DType t) {
-  constexpr std::string_view kNames[kNumDTypes] = {"i1",  "ui8",  "i8",   "i16",  "i32", "i64", "ui16",
-                                                   "ui32", "ui64", "f16",  "bf16", "f32", "f64", "c64",
-                                                   "c128", "o8",   "o16",  "o32"};
+  constexpr std::string_view kNames[kNumDTypes] = {"i1",  "ui8",  "i8",  "i16", "i32", "i64",  "ui16", "ui32", "ui64",
+                                                   "f16", "bf16", "f32", "f64", "c64", "c128", "o8",   "o16",  "o32"};
   return kNames[static_cast<int>(t)];
 }
 

@@ -2,8 +2,10 @@
 //
 // jit enqueues launches and copies; the dispatcher's guard and torch.tpu.Stream expose it. Tasks run one after another
 // in the order of Enqueue; a task reports failure through the values it fills, never by throwing. The queue is bounded:
-// Enqueue blocks (calling the blocking hook, which lets Python's lock go) while `max_queued` tasks wait.
-// Any thread; a Stream outlives its tasks and is drained on destruction.
+// Enqueue blocks (calling the blocking hook, which lets Python's lock go) while kMaxQueued tasks wait, unless called
+// from a task of the stream itself. Any thread; a Stream outlives its tasks and is drained on destruction.
+// In a forked child (fork.h) nothing runs: Enqueue drops the task and returns 0, waits return at once; callers that
+// can raise an error ask CheckNotForked() first.
 #pragma once
 
 #include <atomic>
@@ -23,8 +25,12 @@ class Device;
 class Stream {
  public:
   using Task = std::function<void()>;
+  static constexpr uint64_t kMaxQueued = 64;
+
   Stream(Device* device, int id, int priority = 0);
   ~Stream();
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
 
   Device* device() const { return device_; }
   int id() const { return id_; }
@@ -41,27 +47,32 @@ class Stream {
 
  private:
   void Run();
+  bool WaitForWork();  // false: stopped, with an empty queue
+  void SleepUntil(uint64_t sequence);
 
   Device* const device_;
   const int id_;
   const int priority_;
   std::atomic<uint64_t> enqueued_{0};
   std::atomic<uint64_t> completed_{0};
-  std::mutex mutex_;
+  // The least sequence number that somebody sleeps for: completing it, and no other, costs a notify.
+  std::atomic<uint64_t> wake_at_{UINT64_MAX};
+  std::atomic<bool> stop_{false};
+  std::mutex mutex_;              // guards queue_, asleep_, and changes of wake_at_ and stop_
   std::condition_variable work_;  // the thread waits here for tasks
   std::condition_variable done_;  // callers wait here for completion or room
-  int waiters_ = 0;
-  bool stop_ = false;
+  bool asleep_ = false;
   std::deque<Task> queue_;
+  std::chrono::nanoseconds usual_gap_{0};  // the thread's own: how long it lately waited for a task
   std::thread thread_;
 };
 
 // A point in a stream's order, with the time at which the stream reached it. Copyable handle semantics are the
-// dispatcher's; here it is one object, re-recordable.
+// dispatcher's; here it is one object, re-recordable. Calls on one Event are the caller's to order.
 class Event {
  public:
   void Record(Stream& stream);
-  bool Query() const;
+  bool Query() const;  // true when never recorded
   void Synchronize() const;
   void Block(Stream& stream) const;  // work enqueued on `stream` after this runs after the event
   bool recorded() const { return point_ != nullptr; }
@@ -70,9 +81,10 @@ class Event {
 
  private:
   struct Point {
-    Stream* stream = nullptr;
+    Stream* stream = nullptr;  // not touched once reached: the stream may be gone
     uint64_t sequence = 0;
     std::chrono::steady_clock::time_point time;
+    std::atomic<bool> reached{false};
   };
   std::shared_ptr<Point> point_;
 };

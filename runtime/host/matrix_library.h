@@ -18,7 +18,8 @@ struct MatrixLibrary {
   const char* name = "built-in";
   SgemmFn sgemm = nullptr;
   DgemmFn dgemm = nullptr;
-  // Limits the library's own threads on the calling thread to `n`, returns the former limit (MKL_Set_Num_Threads_Local).
+  // Limits the library's own threads on the calling thread to `n`, returns the former limit
+  // (MKL_Set_Num_Threads_Local).
   int (*set_threads_on_this_thread)(int n) = nullptr;
 };
 

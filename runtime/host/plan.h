@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -16,10 +17,10 @@ namespace tpu::host {
 // Where one value's bytes are during a launch.
 struct Slot {
   enum class Kind : uint8_t {
-    kInput,   // the launch's input number `index` (a scalar input's slot points at its 8 bytes)
-    kOutput,  // the launch's output number `index`, allocated at the launch (or written over a donated input)
-    kTemp,    // bytes [offset, offset + bytes) of the launch's arena; lifetimes that do not meet share bytes
-    kCall,    // a buffer that a call step's kernel returns, used by later steps; `index` numbers these
+    kInput,     // the launch's input number `index` (a scalar input's slot points at its 8 bytes)
+    kOutput,    // the launch's output number `index`, allocated at the launch (or written over a donated input)
+    kTemp,      // bytes [offset, offset + bytes) of the launch's arena; lifetimes that do not meet share bytes
+    kCall,      // a buffer that a call step's kernel returns, used by later steps; `index` numbers these
     kConstant,  // bytes [offset, offset + bytes) of Plan::constants
   };
   Kind kind = Kind::kTemp;
@@ -28,7 +29,10 @@ struct Slot {
   uint64_t bytes = 0;
 };
 
-// A loop over [0, extent) run by TBB in pieces of at least `grain`: fn(pointers of `slots`, begin, end).
+// A loop over [0, extent) run by TBB in pieces of at least `grain`: fn(pointers, begin, end). `pointers` holds the
+// step's slots in order and, after the last, one more: int64_t* error, zero at the launch. A kernel that finds its
+// input invalid (an index out of range) stores a nonzero code there by a plain store and goes on with some valid index;
+// the launch then fails with OutOfRange, naming the step's label. The same holds for epilogues, after `epilogue_slots`.
 struct KernelStep {
   uint32_t kernel = 0;  // index into Plan::kernels
   int64_t extent = 1;
@@ -83,7 +87,7 @@ struct KernelCode {
 struct OutputSpec {
   enum class Kind : uint8_t { kFresh, kInput, kOutput, kCall };
   Kind kind = Kind::kFresh;
-  uint32_t source = 0;       // kInput: that input unchanged; kOutput: the same buffer as that earlier output
+  uint32_t source = 0;         // kInput: that input unchanged; kOutput: the same buffer as that earlier output
   int32_t may_overwrite = -1;  // kFresh: an input that this output may be written over if it was donated
   uint64_t bytes = 0;
 };

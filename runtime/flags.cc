@@ -1,0 +1,140 @@
+#include "runtime/flags.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+#include <variant>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+
+namespace tpu {
+namespace {
+
+struct Size {
+  int64_t Flags::* member;
+};
+struct Integer {
+  int Flags::* member;
+  int least;
+};
+struct Choice {
+  std::string Flags::* member;
+  const char* choices;  // ',' between; null: any text
+};
+
+struct Declaration {
+  const char* name;
+  const char* default_value;
+  const char* meaning;
+  std::variant<Size, Integer, Choice> kind;
+};
+
+const Declaration kDeclarations[] = {
+    {"TORCH_TPU_DEVICES", "1", "embedded devices in this process", Integer{&Flags::devices, 1}},
+    {"TORCH_TPU_MEMORY", "0", "memory size of an embedded device, such as 4GiB; 0: the machine's",
+     Size{&Flags::memory_bytes}},
+    {"TORCH_TPU_CACHE", "", "program cache: a writable directory, then read-only ones, ':' between; empty: the user's",
+     Choice{&Flags::cache_dir, nullptr}},
+    {"TORCH_TPU_CACHE_SIZE", "4GiB", "size that the writable program cache is kept under", Size{&Flags::cache_bytes}},
+    {"TORCH_TPU_THREADS", "0", "threads that the embedded device computes with; 0: one a core",
+     Integer{&Flags::threads, 0}},
+    {"TORCH_TPU_COMPILE_THREADS", "1", "threads that compile", Integer{&Flags::compile_threads, 1}},
+    {"TORCH_TPU_COMPILE_AFTER", "2", "launches of a fragment before it is compiled", Integer{&Flags::compile_after, 0}},
+    {"TORCH_TPU_FALLBACK", "host", "an operator without a lowering: 'host' runs PyTorch's CPU kernel, 'error' raises",
+     Choice{&Flags::fallback, "host,error"}},
+    {"TORCH_TPU_MODE", "fused", "execution mode at start: fused, strict or debug",
+     Choice{&Flags::mode, "fused,strict,debug"}},
+    {"TORCH_TPU_DUMP", "", "directory to which every compile stage is written; empty: none",
+     Choice{&Flags::dump, nullptr}},
+    {"TORCH_TPU_WINDOW", "256", "the most operations a fragment holds", Integer{&Flags::window_ops, 1}},
+};
+
+// "4GiB", "512m", "1.5G", "1000000": bytes. Suffixes are powers of 1024 whether or not the i is written.
+std::optional<int64_t> ParseSize(const std::string& text) {
+  std::string lower = absl::AsciiStrToLower(absl::StripAsciiWhitespace(text));
+  size_t digits = lower.find_first_not_of("0123456789.");
+  absl::string_view number = absl::string_view(lower).substr(0, digits);
+  absl::string_view unit = digits == std::string::npos ? "" : absl::string_view(lower).substr(digits);
+  unit = absl::StripLeadingAsciiWhitespace(unit);
+  double scale = 1;
+  if (!unit.empty() && unit != "b") {
+    constexpr absl::string_view kPrefixes = "kmgt";
+    size_t power = kPrefixes.find(unit[0]);
+    if (power == absl::string_view::npos) return std::nullopt;
+    absl::string_view rest = unit.substr(1);
+    if (!rest.empty() && rest != "b" && rest != "ib") return std::nullopt;
+    for (size_t i = 0; i <= power; ++i) scale *= 1024;
+  }
+  double value = 0;
+  if (!absl::SimpleAtod(number, &value)) return std::nullopt;
+  value *= scale;
+  if (!(value >= 0 && value < 9e18)) return std::nullopt;
+  return static_cast<int64_t>(value);
+}
+
+bool Assign(const Declaration& d, const std::string& text, Flags& flags) {
+  if (const auto* size = std::get_if<Size>(&d.kind)) {
+    std::optional<int64_t> bytes = ParseSize(text);
+    if (bytes) flags.*size->member = *bytes;
+    return bytes.has_value();
+  }
+  if (const auto* integer = std::get_if<Integer>(&d.kind)) {
+    int value = 0;
+    if (!absl::SimpleAtoi(text, &value) || value < integer->least) return false;
+    flags.*integer->member = value;
+    return true;
+  }
+  const Choice& choice = std::get<Choice>(d.kind);
+  if (choice.choices != nullptr) {
+    bool known = false;
+    for (absl::string_view c : absl::StrSplit(choice.choices, ',')) known |= c == text;
+    if (!known) return false;
+  }
+  flags.*choice.member = text;
+  return true;
+}
+
+std::string Spell(const Declaration& d, const Flags& flags) {
+  if (const auto* size = std::get_if<Size>(&d.kind)) return absl::StrCat(flags.*size->member);
+  if (const auto* integer = std::get_if<Integer>(&d.kind)) return absl::StrCat(flags.*integer->member);
+  return flags.*std::get<Choice>(d.kind).member;
+}
+
+std::string Expected(const Declaration& d) {
+  if (std::holds_alternative<Size>(d.kind)) return "a size such as 512MiB or 4GiB";
+  if (const auto* integer = std::get_if<Integer>(&d.kind)) {
+    return absl::StrCat("a whole number, at least ", integer->least);
+  }
+  return absl::StrCat("one of ", std::get<Choice>(d.kind).choices);
+}
+
+}  // namespace
+
+Flags Flags::FromEnvironment() {
+  Flags flags;
+  for (const Declaration& d : kDeclarations) {
+    Assign(d, d.default_value, flags);
+    const char* text = std::getenv(d.name);
+    if (text == nullptr || *text == '\0' || Assign(d, text, flags)) continue;
+    std::fprintf(stderr, "torch_tpu: %s=%s is not %s; using %s\n", d.name, text, Expected(d).c_str(),
+                 *d.default_value ? d.default_value : "none");
+  }
+  return flags;
+}
+
+const Flags& Flags::Get() {
+  static const Flags flags = FromEnvironment();
+  return flags;
+}
+
+std::vector<FlagInfo> Flags::All() {
+  std::vector<FlagInfo> all;
+  for (const Declaration& d : kDeclarations) all.push_back({d.name, d.default_value, d.meaning, Spell(d, Get())});
+  return all;
+}
+
+}  // namespace tpu

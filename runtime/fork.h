@@ -1,0 +1,18 @@
+// Whether this process is a forked child of one that had streams: its copies of the device's threads do not exist, so
+// nothing may be queued or waited for.
+//
+// Asked by Stream before it touches a lock, and by the layers above at their entries, where the error can be raised as
+// a Python exception. Any thread.
+#pragma once
+
+#include "absl/status/status.h"
+
+namespace tpu {
+
+// Arms the detection; called by the first Stream. A child forked before that is an ordinary process.
+void WatchForks();
+bool InForkedChild();
+// FailedPrecondition, with what to do instead, in a forked child.
+absl::Status CheckNotForked();
+
+}  // namespace tpu

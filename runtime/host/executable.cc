@@ -1,0 +1,305 @@
+#include "runtime/host/executable.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "runtime/host/gemm.h"
+#include "runtime/host/kernel_cache.h"
+#include "runtime/host/parallel.h"
+
+namespace tpu::host {
+namespace {
+
+class PlanExecutable final : public Executable {
+ public:
+  PlanExecutable(Device* device, Plan plan) : device_(device), plan_(std::move(plan)) {}
+
+  absl::Status Load(CodeLoader* loader);
+  absl::Status Launch(absl::Span<Argument> inputs, absl::Span<BufferRef> outputs, const NodeRunner& run_node) override;
+  int calls_per_launch() const override { return calls_; }
+
+ private:
+  // What one launch has: where every slot is, and what keeps it there.
+  struct Frame {
+    absl::Span<Argument> inputs;
+    absl::Span<BufferRef> outputs;
+    absl::InlinedVector<void*, 48> slots;
+    absl::InlinedVector<BufferRef, 4> calls;
+    absl::InlinedVector<const Buffer*, 4> overwritten;
+    BufferRef arena;
+    int64_t error = 0;  // a kernel stores a nonzero code
+  };
+  using Pointers = absl::InlinedVector<void*, 24>;
+
+  absl::Status CheckInputs(absl::Span<const Argument> inputs, size_t outputs) const;
+  absl::Status Allocate(Frame& frame) const;
+  void Resolve(Frame& frame) const;
+  absl::Status RunStep(const Step& step, Frame& frame, const NodeRunner& run_node) const;
+  absl::Status RunCall(const Step& step, Frame& frame, const NodeRunner& run_node) const;
+  absl::StatusOr<BufferRef> BufferOf(uint32_t slot, const Frame& frame) const;
+  absl::StatusOr<BufferRef> Detached(BufferRef result, uint64_t bytes, const Frame& frame) const;
+  Pointers PointersOf(const std::vector<uint32_t>& slots, Frame& frame) const;
+
+  Device* const device_;
+  Plan plan_;
+  int calls_ = 0;
+  std::vector<uint64_t> input_bytes_;  // least size of each input
+  std::vector<bool> provided_;         // outputs that a call makes
+  BufferRef constants_;
+  std::vector<std::shared_ptr<LoadedKernel>> kernels_;
+  std::vector<KernelFunction> functions_;
+};
+
+absl::Status PlanExecutable::Load(CodeLoader* loader) {
+  input_bytes_.assign(plan_.num_inputs, 0);
+  provided_.assign(plan_.outputs.size(), false);
+  for (const Slot& slot : plan_.slots) {
+    if (slot.kind == Slot::Kind::kInput) input_bytes_[slot.index] = std::max(input_bytes_[slot.index], slot.bytes);
+  }
+  for (const Step& step : plan_.steps) {
+    if (step.kind != Step::Kind::kCall) continue;
+    ++calls_;
+    for (size_t i = step.call.num_inputs; i < step.slots.size(); ++i) {
+      const Slot& slot = plan_.slots[step.slots[i]];
+      if (slot.kind == Slot::Kind::kOutput) provided_[slot.index] = true;
+    }
+  }
+  if (!plan_.constants.empty()) {
+    absl::StatusOr<BufferRef> constants = device_->Allocate(plan_.constants.size());
+    if (!constants.ok()) return constants.status();
+    std::memcpy((*constants)->data(), plan_.constants.data(), plan_.constants.size());
+    constants_ = *std::move(constants);
+    std::string().swap(plan_.constants);
+  }
+  for (KernelCode& code : plan_.kernels) {
+    absl::StatusOr<std::shared_ptr<LoadedKernel>> kernel = LoadKernel(code, loader);
+    if (!kernel.ok()) return kernel.status();
+    functions_.push_back((*kernel)->function());
+    kernels_.push_back(*std::move(kernel));
+    std::string().swap(code.object);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PlanExecutable::Launch(absl::Span<Argument> inputs, absl::Span<BufferRef> outputs,
+                                    const NodeRunner& run_node) {
+  if (absl::Status status = CheckInputs(inputs, outputs.size()); !status.ok()) return status;
+  Frame frame;
+  frame.inputs = inputs;
+  frame.outputs = outputs;
+  if (absl::Status status = Allocate(frame); !status.ok()) return status;
+  Resolve(frame);
+  for (const Step& step : plan_.steps) {
+    if (absl::Status status = RunStep(step, frame, run_node); !status.ok()) return status;
+  }
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const OutputSpec& spec = plan_.outputs[i];
+    if (spec.kind == OutputSpec::Kind::kOutput) outputs[i] = outputs[spec.source];
+    if (spec.kind == OutputSpec::Kind::kCall) outputs[i] = frame.calls[spec.source];
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PlanExecutable::CheckInputs(absl::Span<const Argument> inputs, size_t outputs) const {
+  if (inputs.size() != plan_.num_inputs || outputs != plan_.outputs.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("a launch with ", inputs.size(), " inputs and ", outputs,
+                                                   " outputs of a program with ", plan_.num_inputs, " and ",
+                                                   plan_.outputs.size()));
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const size_t bytes = inputs[i].buffer ? inputs[i].buffer->bytes() : sizeof(inputs[i].scalar_bits);
+    if (bytes < input_bytes_[i]) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("launch: input ", i, " has ", bytes, " bytes, the program reads ", input_bytes_[i]));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PlanExecutable::Allocate(Frame& frame) const {
+  frame.calls.resize(plan_.num_call_buffers);
+  for (size_t i = 0; i < frame.outputs.size(); ++i) {
+    const OutputSpec& spec = plan_.outputs[i];
+    if (spec.kind == OutputSpec::Kind::kInput) {
+      const Argument& input = frame.inputs[spec.source];
+      if (!input.buffer) return absl::InvalidArgumentError("launch: an output is an input, which is a scalar");
+      frame.outputs[i] = input.buffer;
+      continue;
+    }
+    if (spec.kind != OutputSpec::Kind::kFresh || provided_[i]) continue;
+    if (spec.may_overwrite >= 0) {
+      const Argument& input = frame.inputs[spec.may_overwrite];
+      if (input.donated && input.buffer && input.buffer->ref_count() == 1 && input.buffer->bytes() == spec.bytes) {
+        frame.outputs[i] = input.buffer;
+        frame.overwritten.push_back(input.buffer.get());
+        continue;
+      }
+    }
+    absl::StatusOr<BufferRef> buffer = device_->Allocate(spec.bytes);
+    if (!buffer.ok()) return buffer.status();
+    frame.outputs[i] = *std::move(buffer);
+  }
+  if (plan_.arena_bytes > 0) {
+    absl::StatusOr<BufferRef> arena = device_->Allocate(plan_.arena_bytes);
+    if (!arena.ok()) return arena.status();
+    frame.arena = *std::move(arena);
+  }
+  return absl::OkStatus();
+}
+
+void PlanExecutable::Resolve(Frame& frame) const {
+  frame.slots.resize(plan_.slots.size());
+  for (size_t i = 0; i < plan_.slots.size(); ++i) {
+    const Slot& slot = plan_.slots[i];
+    void* at = nullptr;
+    switch (slot.kind) {
+      case Slot::Kind::kInput: {
+        Argument& input = frame.inputs[slot.index];
+        at = input.buffer ? input.buffer->data() : &input.scalar_bits;
+        break;
+      }
+      case Slot::Kind::kOutput:
+        at = provided_[slot.index] ? nullptr : frame.outputs[slot.index]->data();
+        break;
+      case Slot::Kind::kTemp:
+        at = frame.arena ? static_cast<char*>(frame.arena->data()) + slot.offset : nullptr;
+        break;
+      case Slot::Kind::kConstant:
+        at = constants_ ? static_cast<char*>(constants_->data()) + slot.offset : nullptr;
+        break;
+      case Slot::Kind::kCall:
+        break;  // by the step that makes it
+    }
+    frame.slots[i] = at;
+  }
+}
+
+PlanExecutable::Pointers PlanExecutable::PointersOf(const std::vector<uint32_t>& slots, Frame& frame) const {
+  Pointers pointers;
+  pointers.reserve(slots.size() + 1);
+  for (uint32_t slot : slots) pointers.push_back(frame.slots[slot]);
+  pointers.push_back(&frame.error);
+  return pointers;
+}
+
+absl::Status PlanExecutable::RunStep(const Step& step, Frame& frame, const NodeRunner& run_node) const {
+  switch (step.kind) {
+    case Step::Kind::kKernel: {
+      Pointers pointers = PointersOf(step.slots, frame);
+      const KernelFunction function = functions_[step.kernel.kernel];
+      ParallelFor(step.kernel.extent, step.kernel.grain,
+                  [&](int64_t begin, int64_t end) { function(pointers.data(), begin, end); });
+      break;
+    }
+    case Step::Kind::kGemm: {
+      Pointers pointers;
+      Epilogue epilogue;
+      if (step.gemm.epilogue >= 0) {
+        pointers = PointersOf(step.gemm.epilogue_slots, frame);
+        epilogue = {functions_[step.gemm.epilogue], pointers.data()};
+      }
+      RunGemm(step.gemm, frame.slots[step.slots[0]], frame.slots[step.slots[1]], frame.slots[step.slots[2]], epilogue);
+      break;
+    }
+    case Step::Kind::kCopy: {
+      char* to = static_cast<char*>(frame.slots[step.slots[1]]);
+      const char* from = static_cast<const char*>(frame.slots[step.slots[0]]);
+      ParallelFor(static_cast<int64_t>(plan_.slots[step.slots[0]].bytes), 256 << 10,
+                  [&](int64_t begin, int64_t end) { std::memmove(to + begin, from + begin, end - begin); });
+      break;
+    }
+    case Step::Kind::kCall:
+      return RunCall(step, frame, run_node);
+  }
+  if (frame.error != 0) return absl::OutOfRangeError(absl::StrCat("index out of range in ", step.label));
+  return absl::OkStatus();
+}
+
+absl::Status PlanExecutable::RunCall(const Step& step, Frame& frame, const NodeRunner& run_node) const {
+  if (!run_node) return absl::FailedPreconditionError(absl::StrCat("no host kernel is given for ", step.label));
+  const size_t num_inputs = step.call.num_inputs;
+  absl::InlinedVector<Argument, 8> inputs(num_inputs);
+  for (size_t i = 0; i < num_inputs; ++i) {
+    const Slot& slot = plan_.slots[step.slots[i]];
+    if (slot.kind == Slot::Kind::kInput && !frame.inputs[slot.index].buffer) {
+      inputs[i].scalar_bits = frame.inputs[slot.index].scalar_bits;
+      continue;
+    }
+    absl::StatusOr<BufferRef> buffer = BufferOf(step.slots[i], frame);
+    if (!buffer.ok()) return buffer.status();
+    inputs[i].buffer = *std::move(buffer);
+  }
+  absl::InlinedVector<BufferRef, 4> results(step.slots.size() - num_inputs);
+  if (absl::Status status = run_node(step.call.node, inputs, absl::MakeSpan(results)); !status.ok()) return status;
+  for (size_t i = 0; i < results.size(); ++i) {
+    const uint32_t number = step.slots[num_inputs + i];
+    const Slot& slot = plan_.slots[number];
+    const bool is_output = slot.kind == Slot::Kind::kOutput;
+    const uint64_t bytes = is_output ? plan_.outputs[slot.index].bytes : slot.bytes;
+    absl::StatusOr<BufferRef> result = Detached(std::move(results[i]), bytes, frame);
+    if (!result.ok()) {
+      return absl::Status(result.status().code(), absl::StrCat(step.label, ": ", result.status().message()));
+    }
+    void* data = (*result)->data();
+    (is_output ? frame.outputs[slot.index] : frame.calls[slot.index]) = *std::move(result);
+    // Every slot of this buffer, whichever one the step named.
+    for (size_t s = 0; s < plan_.slots.size(); ++s) {
+      if (plan_.slots[s].kind == slot.kind && plan_.slots[s].index == slot.index) frame.slots[s] = data;
+    }
+  }
+  return absl::OkStatus();
+}
+
+// A slot as a buffer that a host kernel can read. Parts of the arena and the constants keep the whole alive.
+absl::StatusOr<BufferRef> PlanExecutable::BufferOf(uint32_t slot_number, const Frame& frame) const {
+  const Slot& slot = plan_.slots[slot_number];
+  switch (slot.kind) {
+    case Slot::Kind::kInput:
+      return frame.inputs[slot.index].buffer;
+    case Slot::Kind::kOutput:
+      if (frame.outputs[slot.index]) return frame.outputs[slot.index];
+      return absl::InternalError("a call reads an output that no step has made");
+    case Slot::Kind::kCall:
+      return frame.calls[slot.index];
+    case Slot::Kind::kTemp:
+      return MakeRef<Buffer>(frame.slots[slot_number], slot.bytes, [whole = frame.arena] {});
+    case Slot::Kind::kConstant:
+      return MakeRef<Buffer>(frame.slots[slot_number], slot.bytes, [whole = constants_] {});
+  }
+  return absl::InternalError("slot of unknown kind");
+}
+
+// A kernel may return an operand of its own (contiguous() of what is contiguous). Where that memory is not the
+// result's to keep (the arena, an input that an output is written over) the result is copied out.
+absl::StatusOr<BufferRef> PlanExecutable::Detached(BufferRef result, uint64_t bytes, const Frame& frame) const {
+  if (!result || result->bytes() < bytes) {
+    return absl::InternalError(absl::StrCat("the host kernel returned ", result ? result->bytes() : 0, " bytes where ",
+                                            bytes, " were expected"));
+  }
+  auto within = [&](const Buffer* whole) {
+    const char* at = static_cast<const char*>(result->data());
+    const char* begin = static_cast<const char*>(whole->data());
+    return at >= begin && at < begin + whole->bytes();
+  };
+  bool borrowed = frame.arena && within(frame.arena.get());
+  for (const Buffer* buffer : frame.overwritten) borrowed |= within(buffer);
+  if (!borrowed) return result;
+  absl::StatusOr<BufferRef> copy = device_->Allocate(bytes);
+  if (copy.ok()) std::memcpy((*copy)->data(), result->data(), bytes);
+  return copy;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Executable>> LoadPlan(Device* device, Plan plan, CodeLoader* loader) {
+  auto executable = std::make_unique<PlanExecutable>(device, std::move(plan));
+  if (absl::Status status = executable->Load(loader); !status.ok()) return status;
+  return executable;
+}
+
+}  // namespace tpu::host

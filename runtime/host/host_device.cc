@@ -1,0 +1,130 @@
+#include "runtime/host/host_device.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "runtime/host/allocator.h"
+#include "runtime/host/executable.h"
+#include "runtime/host/parallel.h"
+
+namespace tpu::host {
+namespace {
+
+// Bytes of a copy worth a thread.
+constexpr int64_t kCopyGrain = 512 << 10;
+
+void Copy(void* to, const void* from, size_t bytes) {
+  ParallelFor(static_cast<int64_t>(bytes), kCopyGrain, [&](int64_t begin, int64_t end) {
+    std::memcpy(static_cast<char*>(to) + begin, static_cast<const char*>(from) + begin,
+                static_cast<size_t>(end - begin));
+  });
+}
+
+// What this process may use: the machine's memory or its control group's limit.
+int64_t MachineMemory() {
+  int64_t bytes = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
+  for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
+    std::string text;
+    int64_t limit = 0;
+    if (std::ifstream(path) >> text && absl::SimpleAtoi(text, &limit) && limit > 0) bytes = std::min(bytes, limit);
+  }
+  return bytes;
+}
+
+// A field of /proc/cpuinfo, of the first processor.
+std::string CpuInfo(const char* field) {
+  std::ifstream in("/proc/cpuinfo");
+  for (std::string line; std::getline(in, line);) {
+    std::pair<std::string, std::string> parts = absl::StrSplit(line, absl::MaxSplits(':', 1));
+    if (absl::StripAsciiWhitespace(parts.first) == field) return std::string(absl::StripAsciiWhitespace(parts.second));
+  }
+  return "";
+}
+
+class HostDevice final : public Device {
+ public:
+  HostDevice(int index, int64_t memory_bytes, CodeLoader* loader)
+      : index_(index),
+        loader_(loader),
+        allocator_(absl::StrCat("tpu:", index), memory_bytes > 0 ? memory_bytes : MachineMemory()) {}
+
+  int index() const override { return index_; }
+
+  std::string Describe() const override {
+    return absl::StrFormat("tpu:%d: embedded device on %s, %d threads, %.1f GiB", index_, CpuInfo("model name"),
+                           NumThreads(), static_cast<double>(memory_stats().limit_bytes) / (1 << 30));
+  }
+
+  std::string Target() const override {
+    static const std::string target = absl::StrCat("host:", CpuInfo("model name"), ":", CpuInfo("flags"));
+    return target;
+  }
+
+  absl::StatusOr<BufferRef> Allocate(size_t bytes) override {
+    absl::StatusOr<Allocator::Allocation> memory = allocator_.Allocate(bytes);
+    if (!memory.ok()) return memory.status();
+    return MakeRef<Buffer>(memory->data, bytes,
+                           [allocator = &allocator_, handle = memory->handle] { allocator->Free(handle); });
+  }
+
+  absl::Status CopyFromHost(const void* source, const BufferRef& destination, size_t bytes) override {
+    if (absl::Status status = CheckCopy(destination, bytes); !status.ok()) return status;
+    Copy(destination->data(), source, bytes);
+    return absl::OkStatus();
+  }
+
+  absl::Status CopyToHost(const BufferRef& source, void* destination, size_t bytes) override {
+    if (absl::Status status = CheckCopy(source, bytes); !status.ok()) return status;
+    Copy(destination, source->data(), bytes);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::unique_ptr<Executable>> Load(const Program& program) override {
+    if (program.format != "host") {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the embedded device loads programs of format 'host', not '", program.format, "'"));
+    }
+    absl::StatusOr<Plan> plan = Plan::Parse(program.bytes);
+    if (!plan.ok()) return plan.status();
+    if (plan->num_inputs != program.inputs.size() || plan->outputs.size() != program.outputs.size()) {
+      return absl::InvalidArgumentError(absl::StrCat("host plan: ", plan->num_inputs, " inputs and ",
+                                                     plan->outputs.size(), " outputs, its program's signature has ",
+                                                     program.inputs.size(), " and ", program.outputs.size()));
+    }
+    return LoadPlan(this, *std::move(plan), loader_);
+  }
+
+  MemoryStats memory_stats() const override { return allocator_.stats(); }
+  void ResetPeakMemoryStats() override { allocator_.ResetPeak(); }
+  void EmptyCache() override { allocator_.EmptyCache(); }
+
+ private:
+  static absl::Status CheckCopy(const BufferRef& buffer, size_t bytes) {
+    if (!buffer) return absl::InvalidArgumentError("copy: no device buffer");
+    if (bytes <= buffer->bytes()) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("copy of ", bytes, " bytes, the device buffer has ", buffer->bytes()));
+  }
+
+  const int index_;
+  CodeLoader* const loader_;
+  Allocator allocator_;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> MakeHostDevice(int index, int64_t memory_bytes, CodeLoader* loader) {
+  return std::make_unique<HostDevice>(index, memory_bytes, loader);
+}
+
+}  // namespace tpu::host

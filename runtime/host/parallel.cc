@@ -1,0 +1,62 @@
+#include "runtime/host/parallel.h"
+
+#include <sched.h>
+#include <tbb/blocked_range.h>
+#include <tbb/parallel_for.h>
+#include <tbb/task_arena.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "runtime/flags.h"
+
+namespace tpu::host {
+namespace {
+
+// More pieces than threads: a thread that wakes late, or loses its core for a while, leaves its share to the others.
+constexpr int64_t kPiecesPerThread = 4;
+
+int UsableCores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+tbb::task_arena& Arena() {
+  // Never destroyed: streams may still compute while the process exits.
+  static tbb::task_arena* arena = new tbb::task_arena(NumThreads());
+  return *arena;
+}
+
+}  // namespace
+
+int NumThreads() {
+  static const int threads = Flags::Get().threads > 0 ? Flags::Get().threads : UsableCores();
+  return threads;
+}
+
+void ParallelFor(int64_t extent, int64_t grain, absl::FunctionRef<void(int64_t, int64_t)> body) {
+  if (extent <= 0) return;
+  const int64_t threads = NumThreads();
+  const int64_t pieces = std::min(extent / std::max<int64_t>(grain, 1), threads * kPiecesPerThread);
+  if (pieces <= 1 || threads == 1) {
+    body(0, extent);
+    return;
+  }
+  Arena().execute([&] {
+    tbb::parallel_for(
+        tbb::blocked_range<int64_t>(0, pieces, 1),
+        [&](const tbb::blocked_range<int64_t>& range) {
+          for (int64_t i = range.begin(); i < range.end(); ++i) {
+            // extent / pieces rounded down, the remainder spread over the first pieces: no product can overflow.
+            const int64_t each = extent / pieces, more = extent % pieces;
+            const int64_t begin = i * each + std::min(i, more);
+            body(begin, begin + each + (i < more ? 1 : 0));
+          }
+        },
+        tbb::simple_partitioner());
+  });
+}
+
+}  // namespace tpu::host

@@ -1,0 +1,213 @@
+#include "runtime/host/plan_check.h"
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace tpu::host {
+namespace {
+
+template <typename... Parts>
+absl::Status Bad(const Parts&... parts) {
+  return absl::InvalidArgumentError(absl::StrCat("host plan: ", parts...));
+}
+
+// [offset, offset + bytes) within [0, total), without overflow.
+bool Within(uint64_t offset, uint64_t bytes, uint64_t total) { return offset <= total && bytes <= total - offset; }
+
+class Checker {
+ public:
+  explicit Checker(const Plan& plan)
+      : plan_(plan), call_made_(plan.num_call_buffers > kMost ? 0 : plan.num_call_buffers) {}
+
+  absl::Status Run() {
+    if (plan_.num_inputs > kMost || plan_.num_call_buffers > kMost) return Bad("too many inputs or call buffers");
+    if (plan_.arena_bytes > kMostBytes) return Bad("arena of ", plan_.arena_bytes, " bytes");
+    if (absl::Status s = Outputs(); !s.ok()) return s;
+    for (size_t i = 0; i < plan_.slots.size(); ++i) {
+      if (absl::Status s = OneSlot(i); !s.ok()) return s;
+    }
+    for (size_t i = 0; i < plan_.steps.size(); ++i) {
+      if (absl::Status s = OneStep(i); !s.ok()) return s;
+    }
+    for (const OutputSpec& output : plan_.outputs) {
+      if (output.kind == OutputSpec::Kind::kCall && !call_made_[output.source]) {
+        return Bad("an output is call buffer ", output.source, ", which no step makes");
+      }
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  static constexpr uint32_t kMost = 1 << 24;
+  static constexpr uint64_t kMostBytes = uint64_t{1} << 60;
+
+  absl::Status Outputs() {
+    for (size_t i = 0; i < plan_.outputs.size(); ++i) {
+      const OutputSpec& o = plan_.outputs[i];
+      if (o.bytes > kMostBytes) return Bad("output ", i, " of ", o.bytes, " bytes");
+      if (o.may_overwrite < -1 ||
+          (o.may_overwrite >= 0 && static_cast<uint32_t>(o.may_overwrite) >= plan_.num_inputs)) {
+        return Bad("output ", i, " may overwrite input ", o.may_overwrite, " of ", plan_.num_inputs);
+      }
+      switch (o.kind) {
+        case OutputSpec::Kind::kFresh:
+          continue;
+        case OutputSpec::Kind::kInput:
+          if (o.source >= plan_.num_inputs) return Bad("output ", i, " is input ", o.source);
+          continue;
+        case OutputSpec::Kind::kOutput:
+          if (o.source >= i) return Bad("output ", i, " is output ", o.source, ", which is not an earlier one");
+          continue;
+        case OutputSpec::Kind::kCall:
+          if (o.source >= plan_.num_call_buffers) return Bad("output ", i, " is call buffer ", o.source);
+          continue;
+      }
+      return Bad("output ", i, " of unknown kind");
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status OneSlot(size_t i) const {
+    const Slot& s = plan_.slots[i];
+    if (s.bytes > kMostBytes) return Bad("slot ", i, " of ", s.bytes, " bytes");
+    switch (s.kind) {
+      case Slot::Kind::kInput:
+        return s.index < plan_.num_inputs ? absl::OkStatus() : Bad("slot ", i, " is input ", s.index);
+      case Slot::Kind::kOutput:
+        if (s.index >= plan_.outputs.size()) return Bad("slot ", i, " is output ", s.index);
+        if (plan_.outputs[s.index].kind != OutputSpec::Kind::kFresh) {
+          return Bad("slot ", i, " is output ", s.index, ", which is another value's buffer");
+        }
+        if (s.bytes > plan_.outputs[s.index].bytes) return Bad("slot ", i, " is larger than output ", s.index);
+        return absl::OkStatus();
+      case Slot::Kind::kTemp:
+        return Within(s.offset, s.bytes, plan_.arena_bytes) ? absl::OkStatus() : Bad("slot ", i, " leaves the arena");
+      case Slot::Kind::kCall:
+        return s.index < plan_.num_call_buffers ? absl::OkStatus() : Bad("slot ", i, " is call buffer ", s.index);
+      case Slot::Kind::kConstant:
+        return Within(s.offset, s.bytes, plan_.constants.size()) ? absl::OkStatus()
+                                                                 : Bad("slot ", i, " leaves the constants");
+    }
+    return Bad("slot ", i, " of unknown kind");
+  }
+
+  // Operands exist, and a call buffer is made by an earlier step than the one that uses it.
+  absl::Status Operands(size_t step, const std::vector<uint32_t>& slots, size_t count) const {
+    for (size_t i = 0; i < slots.size(); ++i) {
+      if (slots[i] >= plan_.slots.size()) return Bad("step ", step, " names slot ", slots[i]);
+      const Slot& slot = plan_.slots[slots[i]];
+      if (i < count && slot.kind == Slot::Kind::kCall && !call_made_[slot.index]) {
+        return Bad("step ", step, " uses call buffer ", slot.index, " before it is made");
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Writable(size_t step, const Slot& slot) const {
+    if (slot.kind != Slot::Kind::kInput && slot.kind != Slot::Kind::kConstant) return absl::OkStatus();
+    return Bad("step ", step, " writes an input or a constant");
+  }
+
+  absl::Status OneStep(size_t i) {
+    const Step& s = plan_.steps[i];
+    const size_t uses = s.kind == Step::Kind::kCall ? s.call.num_inputs : s.slots.size();
+    if (uses > s.slots.size()) return Bad("step ", i, " has more inputs than operands");
+    if (absl::Status status = Operands(i, s.slots, uses); !status.ok()) return status;
+    switch (s.kind) {
+      case Step::Kind::kKernel:
+        if (s.kernel.kernel >= plan_.kernels.size()) return Bad("step ", i, " names kernel ", s.kernel.kernel);
+        if (s.kernel.extent < 0 || s.kernel.grain < 1) return Bad("step ", i, " has a negative extent or no grain");
+        return absl::OkStatus();
+      case Step::Kind::kGemm:
+        return Gemm(i, s);
+      case Step::Kind::kCall:
+        return CallOutputs(i, s);
+      case Step::Kind::kCopy:
+        if (s.slots.size() != 2) return Bad("step ", i, " copies among ", s.slots.size(), " operands");
+        if (plan_.slots[s.slots[0]].bytes > plan_.slots[s.slots[1]].bytes) {
+          return Bad("step ", i, " copies more than its destination holds");
+        }
+        return Writable(i, plan_.slots[s.slots[1]]);
+    }
+    return Bad("step ", i, " of unknown kind");
+  }
+
+  absl::Status CallOutputs(size_t i, const Step& s) {
+    for (size_t j = s.call.num_inputs; j < s.slots.size(); ++j) {
+      const Slot& slot = plan_.slots[s.slots[j]];
+      if (slot.kind == Slot::Kind::kCall) {
+        call_made_[slot.index] = true;
+      } else if (slot.kind != Slot::Kind::kOutput) {
+        return Bad("step ", i, " is a call whose result is neither an output nor a call buffer");
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // The last element that matrix `which` of a product touches lies in its slot.
+  absl::Status Matrix(size_t step, const Slot& slot, DType dtype, const GemmStep& g, int64_t rows, int64_t cols,
+                      int64_t ld, int64_t offset, const std::vector<int64_t>& strides, char which) const {
+    if (rows < 0 || cols < 0 || ld < 0 || offset < 0 || strides.size() != g.batch.size()) {
+      return Bad("step ", step, ": matrix ", std::string(1, which), " has a negative or missing extent");
+    }
+    if (rows > 1 && ld < cols) return Bad("step ", step, ": rows of matrix ", std::string(1, which), " overlap");
+    __int128 last = offset;
+    bool empty = rows == 0 || cols == 0;
+    for (size_t d = 0; d < strides.size(); ++d) {
+      if (strides[d] < 0 || g.batch[d] < 0) return Bad("step ", step, " has a negative stride or batch");
+      empty |= g.batch[d] == 0;
+      last += static_cast<__int128>(g.batch[d] - 1) * strides[d];
+    }
+    if (empty) return absl::OkStatus();
+    last += static_cast<__int128>(rows - 1) * ld + cols;
+    if (last * static_cast<__int128>(SizeOf(dtype)) > static_cast<__int128>(slot.bytes)) {
+      return Bad("step ", step, ": matrix ", std::string(1, which), " leaves its slot of ", slot.bytes, " bytes");
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Gemm(size_t i, const Step& s) const {
+    const GemmStep& g = s.gemm;
+    if (s.slots.size() != 3) return Bad("step ", i, " is a product of ", s.slots.size(), " operands");
+    if (static_cast<int>(g.dtype) >= kNumDTypes || static_cast<int>(g.out_dtype) >= kNumDTypes) {
+      return Bad("step ", i, " has an unknown element type");
+    }
+    const bool widens = (g.dtype == DType::kFloat16 || g.dtype == DType::kBFloat16) && g.out_dtype == DType::kFloat32;
+    if (g.dtype > DType::kComplex128 || (g.out_dtype != g.dtype && !widens)) {
+      return Bad("step ", i, ": no product of ", std::string(NameOf(g.dtype)), " into ", std::string(NameOf(g.out_dtype)));
+    }
+    if (g.batch.size() > 3) return Bad("step ", i, " has ", g.batch.size(), " batch dimensions");
+    // Rows are numbered over the whole batch in 64 bits.
+    __int128 rows = g.m;
+    for (int64_t b : g.batch) {
+      if (b < 0 || b > (int64_t{1} << 40)) return Bad("step ", i, " has a batch of ", b);
+      rows *= b;
+      if (rows > (int64_t{1} << 60)) return Bad("step ", i, " has too many rows");
+    }
+    const Slot* slot[3];
+    for (int j = 0; j < 3; ++j) slot[j] = &plan_.slots[s.slots[j]];
+    if (absl::Status status = Writable(i, *slot[2]); !status.ok()) return status;
+    const bool ta = g.trans_a, tb = g.trans_b;
+    absl::Status status =
+        Matrix(i, *slot[0], g.dtype, g, ta ? g.k : g.m, ta ? g.m : g.k, g.lda, g.offset_a, g.stride_a, 'A');
+    if (status.ok()) {
+      status = Matrix(i, *slot[1], g.dtype, g, tb ? g.n : g.k, tb ? g.k : g.n, g.ldb, g.offset_b, g.stride_b, 'B');
+    }
+    if (status.ok()) status = Matrix(i, *slot[2], g.out_dtype, g, g.m, g.n, g.ldc, g.offset_c, g.stride_c, 'C');
+    if (!status.ok()) return status;
+    if (g.epilogue < -1 || (g.epilogue >= 0 && static_cast<size_t>(g.epilogue) >= plan_.kernels.size())) {
+      return Bad("step ", i, " names epilogue ", g.epilogue);
+    }
+    return Operands(i, g.epilogue_slots, g.epilogue_slots.size());
+  }
+
+  const Plan& plan_;
+  std::vector<bool> call_made_;
+};
+
+}  // namespace
+
+absl::Status CheckPlan(const Plan& plan) { return Checker(plan).Run(); }
+
+}  // namespace tpu::host

@@ -1,0 +1,286 @@
+#include "runtime/host/executable.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "runtime/host/host_device.h"
+
+namespace tpu::host {
+namespace {
+
+// "Object code" here is the name of one of these functions.
+void Add(void** p, int64_t begin, int64_t end) {
+  for (int64_t i = begin; i < end; ++i) {
+    static_cast<float*>(p[2])[i] = static_cast<float*>(p[0])[i] + static_cast<float*>(p[1])[i];
+  }
+}
+void AddScalar(void** p, int64_t begin, int64_t end) {
+  for (int64_t i = begin; i < end; ++i) {
+    static_cast<float*>(p[2])[i] = static_cast<float*>(p[0])[i] + static_cast<float>(*static_cast<double*>(p[1]));
+  }
+}
+void Take(void** p, int64_t begin, int64_t end) {
+  for (int64_t i = begin; i < end; ++i) {
+    int64_t at = static_cast<int64_t*>(p[1])[i];
+    if (at < 0 || at >= 4) {
+      __atomic_store_n(static_cast<int64_t*>(p[3]), 1, __ATOMIC_RELAXED);
+      at = 0;
+    }
+    static_cast<float*>(p[2])[i] = static_cast<float*>(p[0])[at];
+  }
+}
+void NegateRow(void** p, int64_t begin, int64_t end) {
+  for (int64_t i = begin * 8; i < end * 8; ++i) static_cast<float*>(p[0])[i] *= -1;
+}
+
+std::atomic<int> loads{0};
+class NamedKernel : public LoadedKernel {
+ public:
+  explicit NamedKernel(KernelFunction function) : function_(function) {}
+  KernelFunction function() const override { return function_; }
+
+ private:
+  KernelFunction function_;
+};
+class NamedLoader : public CodeLoader {
+ public:
+  absl::StatusOr<std::shared_ptr<LoadedKernel>> Load(const std::string& object) override {
+    ++loads;
+    static const std::map<std::string, KernelFunction> functions = {
+        {"add", Add}, {"add_scalar", AddScalar}, {"take", Take}, {"negate_row", NegateRow}};
+    auto it = functions.find(object);
+    if (it == functions.end()) return absl::InvalidArgumentError("no such kernel: " + object);
+    return std::make_shared<NamedKernel>(it->second);
+  }
+};
+
+using Kind = Slot::Kind;
+
+Slot MakeSlot(Kind kind, uint32_t index, uint64_t bytes, uint64_t offset = 0) {
+  return {.kind = kind, .index = index, .offset = offset, .bytes = bytes};
+}
+
+Step Kernel(uint32_t kernel, std::vector<uint32_t> slots, int64_t extent, int64_t grain = 1 << 14) {
+  Step step;
+  step.label = "kernel " + std::to_string(kernel);
+  step.slots = std::move(slots);
+  step.kernel = {.kernel = kernel, .extent = extent, .grain = grain};
+  return step;
+}
+
+Step Call(int node, uint32_t num_inputs, std::vector<uint32_t> slots) {
+  Step step;
+  step.kind = Step::Kind::kCall;
+  step.label = "call";
+  step.slots = std::move(slots);
+  step.call = {.node = node, .num_inputs = num_inputs};
+  return step;
+}
+
+class ExecutableTest : public testing::Test {
+ protected:
+  std::unique_ptr<Executable> Load(const Plan& plan) {
+    Program program{.format = "host", .bytes = plan.Serialize()};
+    program.inputs.resize(plan.num_inputs);
+    program.outputs.resize(plan.outputs.size());
+    absl::StatusOr<std::unique_ptr<Executable>> executable = device_->Load(program);
+    EXPECT_TRUE(executable.ok()) << executable.status();
+    return executable.ok() ? *std::move(executable) : nullptr;
+  }
+  BufferRef Upload(const std::vector<float>& values) {
+    BufferRef buffer = *device_->Allocate(values.size() * sizeof(float));
+    EXPECT_TRUE(device_->CopyFromHost(values.data(), buffer, buffer->bytes()).ok());
+    return buffer;
+  }
+  static const float* Floats(const BufferRef& buffer) { return static_cast<const float*>(buffer->data()); }
+
+  // output = (in0 + in1) + in0, by a temporary.
+  static Plan TwoAdds(int64_t n, int64_t grain) {
+    const uint64_t bytes = static_cast<uint64_t>(n) * 4;
+    Plan plan;
+    plan.num_inputs = 2;
+    plan.arena_bytes = bytes;
+    plan.slots = {MakeSlot(Kind::kInput, 0, bytes), MakeSlot(Kind::kInput, 1, bytes), MakeSlot(Kind::kTemp, 0, bytes),
+                  MakeSlot(Kind::kOutput, 0, bytes)};
+    plan.kernels = {{"add", "add"}};
+    plan.steps = {Kernel(0, {0, 1, 2}, n, grain), Kernel(0, {2, 0, 3}, n, grain)};
+    plan.outputs = {{.may_overwrite = 1, .bytes = bytes}};
+    return plan;
+  }
+
+  NamedLoader loader_;
+  std::unique_ptr<Device> device_ = MakeHostDevice(0, 1 << 30, &loader_);
+};
+
+TEST_F(ExecutableTest, RunsKernelsOverATemporary) {
+  auto executable = Load(TwoAdds(100000, 1000));
+  std::vector<float> x(100000), y(100000, 0.5f);
+  std::iota(x.begin(), x.end(), 0.0f);
+  Argument inputs[] = {{.buffer = Upload(x)}, {.buffer = Upload(y)}};
+  BufferRef output[1];
+  ASSERT_TRUE(executable->Launch(absl::MakeSpan(inputs), absl::MakeSpan(output), nullptr).ok());
+  for (int i = 0; i < 100000; ++i) ASSERT_EQ(Floats(output[0])[i], 2 * x[i] + 0.5f);
+  EXPECT_EQ(executable->calls_per_launch(), 0);
+}
+
+TEST_F(ExecutableTest, OverwritesADonatedInputOnlyWhenItIsTheLastReference) {
+  auto executable = Load(TwoAdds(4, 1));
+  Argument inputs[] = {{.buffer = Upload({1, 2, 3, 4})}, {.buffer = Upload({1, 1, 1, 1}), .donated = true}};
+  const void* donated = inputs[1].buffer->data();
+  BufferRef output[1];
+  ASSERT_TRUE(executable->Launch(absl::MakeSpan(inputs), absl::MakeSpan(output), nullptr).ok());
+  EXPECT_EQ(output[0]->data(), donated);
+  EXPECT_EQ(Floats(output[0])[3], 9);
+
+  inputs[1].buffer = Upload({1, 1, 1, 1});
+  BufferRef held = inputs[1].buffer;
+  ASSERT_TRUE(executable->Launch(absl::MakeSpan(inputs), absl::MakeSpan(output), nullptr).ok());
+  EXPECT_NE(output[0]->data(), held->data());
+  EXPECT_EQ(Floats(held)[3], 1);
+}
+
+TEST_F(ExecutableTest, PassesScalarsAndSharesUnchangedInputs) {
+  Plan plan;
+  plan.num_inputs = 2;
+  plan.slots = {MakeSlot(Kind::kInput, 0, 16), MakeSlot(Kind::kInput, 1, 8), MakeSlot(Kind::kOutput, 0, 16)};
+  plan.kernels = {{"add_scalar", "add_scalar"}};
+  plan.steps = {Kernel(0, {0, 1, 2}, 4)};
+  plan.outputs = {{.bytes = 16},
+                  {.kind = OutputSpec::Kind::kInput, .source = 0, .bytes = 16},
+                  {.kind = OutputSpec::Kind::kOutput, .source = 0, .bytes = 16}};
+  auto executable = Load(plan);
+  Argument inputs[2] = {{.buffer = Upload({1, 2, 3, 4})}, {}};
+  const double scalar = 10;
+  std::memcpy(&inputs[1].scalar_bits, &scalar, 8);
+  BufferRef outputs[3];
+  ASSERT_TRUE(executable->Launch(absl::MakeSpan(inputs), absl::MakeSpan(outputs), nullptr).ok());
+  EXPECT_EQ(Floats(outputs[0])[2], 13);
+  EXPECT_EQ(outputs[1], inputs[0].buffer);
+  EXPECT_EQ(outputs[2], outputs[0]);
+}
+
+TEST_F(ExecutableTest, AKernelsErrorNamesItsStep) {
+  Plan plan;
+  plan.num_inputs = 2;
+  plan.slots = {MakeSlot(Kind::kInput, 0, 16), MakeSlot(Kind::kInput, 1, 16), MakeSlot(Kind::kOutput, 0, 8)};
+  plan.kernels = {{"take", "take"}};
+  plan.steps = {Kernel(0, {0, 1, 2}, 2)};
+  plan.steps[0].label = "gather";
+  plan.outputs = {{.bytes = 8}};
+  auto executable = Load(plan);
+  BufferRef index = *device_->Allocate(16);
+  Argument inputs[] = {{.buffer = Upload({1, 2, 3, 4})}, {.buffer = index}};
+  BufferRef output[1];
+  auto launch = [&](int64_t i, int64_t j) {
+    const int64_t at[] = {i, j};
+    std::memcpy(index->data(), at, 16);
+    return executable->Launch(absl::MakeSpan(inputs), absl::MakeSpan(output), nullptr);
+  };
+  EXPECT_TRUE(launch(0, 3).ok());
+  EXPECT_EQ(launch(0, 4), absl::OutOfRangeError("index out of range in gather"));
+  EXPECT_TRUE(launch(1, 1).ok());
+}
+
+TEST_F(ExecutableTest, RunsAProductWithItsEpilogue) {
+  constexpr int64_t kM = 300, kN = 8, kK = 5;
+  Plan plan;
+  plan.num_inputs = 2;
+  plan.slots = {MakeSlot(Kind::kInput, 0, kM * kK * 4), MakeSlot(Kind::kInput, 1, kK * kN * 4),
+                MakeSlot(Kind::kOutput, 0, kM * kN * 4)};
+  plan.kernels = {{"negate_row", "negate_row"}};
+  Step step;
+  step.kind = Step::Kind::kGemm;
+  step.slots = {0, 1, 2};
+  step.gemm = {.m = kM, .n = kN, .k = kK, .lda = kK, .ldb = kN, .ldc = kN, .epilogue = 0, .epilogue_slots = {2}};
+  plan.steps = {step};
+  plan.outputs = {{.bytes = kM * kN * 4}};
+  auto executable = Load(plan);
+  Argument inputs[] = {{.buffer = Upload(std::vector<float>(kM * kK, 2))},
+                       {.buffer = Upload(std::vector<float>(kK * kN, 3))}};
+  BufferRef output[1];
+  ASSERT_TRUE(executable->Launch(absl::MakeSpan(inputs), absl::MakeSpan(output), nullptr).ok());
+  for (int i = 0; i < kM * kN; ++i) ASSERT_EQ(Floats(output[0])[i], -30);
+}
+
+// in0 + in0 (a temporary) goes to node 7, whose result is an output and an operand of the last kernel.
+TEST_F(ExecutableTest, HandsNodesToTheRunner) {
+  Plan plan;
+  plan.num_inputs = 1;
+  plan.num_call_buffers = 1;
+  plan.arena_bytes = 64;
+  plan.slots = {MakeSlot(Kind::kInput, 0, 16), MakeSlot(Kind::kTemp, 0, 16), MakeSlot(Kind::kCall, 0, 16),
+                MakeSlot(Kind::kOutput, 1, 16)};
+  plan.kernels = {{"add", "add"}};
+  plan.steps = {Kernel(0, {0, 0, 1}, 4), Call(7, 1, {1, 2}), Kernel(0, {2, 0, 3}, 4)};
+  plan.outputs = {{.kind = OutputSpec::Kind::kCall, .source = 0, .bytes = 16}, {.bytes = 16}};
+  auto executable = Load(plan);
+  EXPECT_EQ(executable->calls_per_launch(), 1);
+  Argument inputs[] = {{.buffer = Upload({1, 2, 3, 4})}};
+  BufferRef outputs[2];
+  // The runner gives its operand back as the result: it lies in the arena, so the launch has to copy it out.
+  auto identity = [](int node, absl::Span<const Argument> in, absl::Span<BufferRef> out) {
+    EXPECT_EQ(node, 7);
+    out[0] = in[0].buffer;
+    return absl::OkStatus();
+  };
+  ASSERT_TRUE(executable->Launch(absl::MakeSpan(inputs), absl::MakeSpan(outputs), identity).ok());
+  EXPECT_EQ(Floats(outputs[0])[1], 4);
+  EXPECT_EQ(Floats(outputs[1])[1], 6);
+
+  auto fails = [](int, absl::Span<const Argument>, absl::Span<BufferRef>) { return absl::AbortedError("no"); };
+  EXPECT_EQ(executable->Launch(absl::MakeSpan(inputs), absl::MakeSpan(outputs), fails), absl::AbortedError("no"));
+  auto too_small = [&](int, absl::Span<const Argument>, absl::Span<BufferRef> out) {
+    out[0] = *device_->Allocate(8);
+    return absl::OkStatus();
+  };
+  EXPECT_EQ(executable->Launch(absl::MakeSpan(inputs), absl::MakeSpan(outputs), too_small).code(),
+            absl::StatusCode::kInternal);
+}
+
+TEST_F(ExecutableTest, RefusesInputsThatAreTooSmall) {
+  auto executable = Load(TwoAdds(8, 1));
+  Argument inputs[] = {{.buffer = Upload({1, 2, 3, 4})}, {.buffer = Upload({1, 1, 1, 1})}};
+  BufferRef output[1];
+  EXPECT_EQ(executable->Launch(absl::MakeSpan(inputs), absl::MakeSpan(output), nullptr).code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(ExecutableTest, LoadsEqualKernelsOnce) {
+  Plan plan = TwoAdds(4, 1);
+  plan.kernels[0].key = "loaded once";
+  const int before = loads;
+  {
+    auto first = Load(plan), second = Load(plan);
+    EXPECT_EQ(loads, before + 1);
+  }
+  auto third = Load(plan);
+  EXPECT_EQ(loads, before + 2) << "code goes with its last executable";
+}
+
+TEST_F(ExecutableTest, LaunchesFromManyThreads) {
+  auto executable = Load(TwoAdds(5000, 100));
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      BufferRef x = Upload(std::vector<float>(5000, static_cast<float>(t)));
+      BufferRef y = Upload(std::vector<float>(5000, 1));
+      for (int i = 0; i < 50; ++i) {
+        Argument inputs[] = {{.buffer = x}, {.buffer = y}};
+        BufferRef output[1];
+        ASSERT_TRUE(executable->Launch(absl::MakeSpan(inputs), absl::MakeSpan(output), nullptr).ok());
+        ASSERT_EQ(Floats(output[0])[4999], static_cast<float>(2 * t + 1));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace tpu::host
