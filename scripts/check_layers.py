@@ -1,0 +1,73 @@
+"""Holds the table of layers: what each directory may include, where each library is at home, and how big a file may be.
+
+python scripts/check_layers.py    exits 1 and names every offence
+"""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+# Directory -> the project directories it may include besides its own. A directory is matched by its longest prefix.
+LAYERS = {
+    "runtime": [],
+    "runtime/host": ["runtime"],
+    "compiler": ["runtime"],
+    "compiler/host": ["runtime", "runtime/host", "compiler"],
+    "jit": ["runtime", "compiler"],
+    "dispatcher": ["runtime", "compiler", "jit"],
+    "bindings": ["runtime", "compiler", "jit", "dispatcher"],
+}
+# Files that may name concrete devices and backends.
+COMPOSITION_ROOTS = {"bindings/composition.cc"}
+# Library -> its homes.
+HOMES = {
+    r"(ATen|c10|torch)/": ["dispatcher", "bindings"],
+    r"(mlir|llvm)/": ["compiler"],
+    r"pybind11/|Python\.h": ["bindings"],
+}
+MAX_LINES = 600
+GETENV_HOME = "runtime/flags.cc"
+INCLUDE = re.compile(r'^#include [<"]([^>"]+)[>"]')
+
+
+def layer_of(path):
+    parts = path.split("/")[:-1]
+    while parts and "/".join(parts) not in LAYERS:
+        parts.pop()
+    return "/".join(parts)
+
+
+def offences(path, text):
+    layer = layer_of(path)
+    lines = text.splitlines()
+    if len(lines) > MAX_LINES and "lines because" not in "".join(lines[:12]):
+        yield f"{path}: {len(lines)} lines (over {MAX_LINES} needs a reason in its opening: '... lines because ...')"
+    if "getenv(" in text and path != GETENV_HOME:
+        yield f"{path}: getenv belongs in {GETENV_HOME}"
+    for number, line in enumerate(lines, 1):
+        if not (match := INCLUDE.match(line)):
+            continue
+        included = match[1]
+        target = layer_of(included)
+        if target and target != layer and target not in LAYERS[layer] and path not in COMPOSITION_ROOTS:
+            yield f"{path}:{number}: {layer} may not include {included}"
+        for library, homes in HOMES.items():
+            if re.match(library, included) and path.split("/")[0] not in homes:
+                yield f"{path}:{number}: {included} is at home in {', '.join(homes)}"
+
+
+def main():
+    listed = subprocess.run(["git", "ls-files", "*.cc", "*.h"], cwd=ROOT, capture_output=True, text=True, check=True)
+    found = []
+    for path in listed.stdout.split():
+        if layer_of(path):
+            found += offences(path, (ROOT / path).read_text())
+    print("\n".join(found))
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

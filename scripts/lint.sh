@@ -1,0 +1,25 @@
+#!/bin/bash
+# Formats, Python lint, layers and sizes. Changes nothing. `scripts/lint.sh tidy` adds clang-tidy (slow; needs a build).
+set -uo pipefail
+cd "$(dirname "$0")/.."
+venv=${TORCH_TPU_VENV:-.venv}
+failed=0
+
+run() {
+  echo "lint: $1"
+  shift
+  "$@" || failed=1
+}
+
+mapfile -t sources < <(git ls-files '*.cc' '*.h')
+mapfile -t scripts < <(git ls-files '*.sh' .ci/run)
+run "clang-format" clang-format-22 --dry-run --Werror "${sources[@]}"
+run "ruff" "$venv/bin/ruff" check -q .
+run "ruff format" "$venv/bin/ruff" format -q --check .
+run "bash" bash -n "${scripts[@]}"
+run "layers" "$venv/bin/python" scripts/check_layers.py
+if [ "${1:-}" = tidy ]; then
+  mapfile -t units < <(git ls-files '*.cc' | grep -v ^tests/)
+  run "clang-tidy" clang-tidy-22 -p build --quiet "${units[@]}"
+fi
+exit $failed

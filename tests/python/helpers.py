@@ -1,0 +1,52 @@
+"""What the tests share: running one function on both devices, and Python programs in processes of their own."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import torch
+
+
+def on_both(function, *arguments):
+    """The results of function(*arguments) on cpu and on tpu, tensors moved there (and detached) before the call."""
+
+    def moved(device):
+        return [a.detach().to(device) if isinstance(a, torch.Tensor) else a for a in arguments]
+
+    return function(*moved("cpu")), function(*moved("tpu"))
+
+
+def assert_same(expected, found, **tolerances):
+    """Equal structure; tensors close in value and equal in dtype, shape, strides and storage offset."""
+    if isinstance(expected, torch.Tensor):
+        assert found.device.type == "tpu", found.device
+        assert found.dtype == expected.dtype
+        assert found.shape == expected.shape
+        assert found.stride() == expected.stride(), (found.stride(), expected.stride())
+        assert found.storage_offset() == expected.storage_offset()
+        torch.testing.assert_close(found.detach().cpu(), expected.detach(), equal_nan=True, **tolerances)
+    elif isinstance(expected, tuple | list):
+        assert len(expected) == len(found)
+        for one, other in zip(expected, found, strict=True):
+            assert_same(one, other, **tolerances)
+    else:
+        assert expected == found
+
+
+def check(function, *arguments, **tolerances):
+    assert_same(*on_both(function, *arguments), **tolerances)
+
+
+def run_python(program, environment=None, timeout=240, expect=0):
+    """Runs the program (dedented text) in a new Python; returns its output. `expect`: the return code (None: any)."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        env={**os.environ, **(environment or {})},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+    if expect is not None:
+        assert done.returncode == expect, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done

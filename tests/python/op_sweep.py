@@ -1,0 +1,321 @@
+"""Sweeps PyTorch's own operator database: forward and backward in fp32 on tpu against the CPU.
+
+    python tests/python/op_sweep.py --output build/op_sweep      a bounded number of samples of every operator
+    python tests/python/op_sweep.py --all                        every sample
+    python tests/python/op_sweep.py --ops softmax,linalg.qr -v   some, with their errors
+
+Each sample runs twice, with the compiles finished in between, so that tier 0 and tier 1 are both held to the CPU at the
+tolerance of PyTorch's cross-device test (test_ops.py, test_compare_cpu). Operators run in worker processes: one that
+crashes or hangs is counted as wrong. Writes table.md (one line an operator: lowered, decomposed, host kernel, wrong)
+and results.json; exits 1 when the share of right samples is under the bound.
+"""
+
+import argparse
+import collections
+import json
+import os
+import pathlib
+import queue
+import subprocess
+import sys
+import threading
+import time
+import warnings
+
+BOUND = 0.97
+TOLERANCE = 1e-3
+SAMPLES = 10  # of each operator, spread over its samples
+SECONDS_PER_OPERATOR = 120
+
+
+# ---- the worker: operators by index from the command line, one line of JSON for each ----------------------------
+
+
+def run_worker(indices, samples):
+    warnings.simplefilter("ignore")
+    import torch
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    for index in indices:
+        op = op_db[index]
+        print(json.dumps({"begin": index}), flush=True)
+        result = sweep_operator(torch, op, samples)
+        print(json.dumps({"index": index, "name": full_name(op), **result}), flush=True)
+
+
+def full_name(op):
+    return op.name + (f".{op.variant_test_name}" if op.variant_test_name else "")
+
+
+def sweep_operator(torch, op, limit):
+    torch.tpu.synchronize()
+    torch.tpu.reset_metrics()
+    right, errors = 0, []
+    drawn = list(draw_samples(torch, op, limit))
+    for sample in drawn:
+        error = check_sample(torch, op, sample)
+        if error is None:
+            right += 1
+        else:
+            errors.append(error)
+    host_kernels = torch.tpu.explain().host_kernels
+    kind = "host kernel" if host_kernels else "decomposed" if is_composite(torch, op) else "lowered"
+    return {
+        "samples": len(drawn),
+        "right": right,
+        "errors": errors[:5],
+        "kind": "wrong" if errors else kind if drawn else "no samples",
+        "host_kernels": host_kernels,
+    }
+
+
+def is_composite(torch, op):
+    """True when PyTorch itself writes the operator in terms of others."""
+    name = op.aten_name or op.name
+    packet = getattr(torch.ops.aten, name, None)
+    if packet is None:
+        return True
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    keys = ("CompositeImplicitAutograd", "CompositeExplicitAutograd")
+    names = [f"aten::{name}" + ("" if o == "default" else f".{o}") for o in packet.overloads()]
+    return all(any(has(n, key) for key in keys) for n in names)
+
+
+def draw_samples(torch, op, limit):
+    if torch.float32 not in op.supported_dtypes("cpu"):
+        return
+    torch.manual_seed(0)
+    try:
+        samples = list(op.sample_inputs("cpu", torch.float32, requires_grad=op.supports_autograd))
+    except Exception:
+        return
+    stride = max(1, -(-len(samples) // limit)) if limit else 1
+    yield from samples[::stride]
+
+
+def run_once(torch, op, sample, device):
+    """Forward results, and gradients where there are any."""
+    leaves = []
+
+    def move(tensor):
+        moved = tensor.detach().clone().to(device).requires_grad_(tensor.requires_grad)
+        if tensor.requires_grad:
+            leaves.append(moved)
+        return moved
+
+    moved = sample.transform(lambda x: move(x) if isinstance(x, torch.Tensor) else x)
+    torch.manual_seed(1)
+    output = op(moved.input, *moved.args, **moved.kwargs)
+    with_grad = sample.output_process_fn_grad(output)
+    outputs = [t for t in flatten(torch, with_grad) if t.requires_grad and (t.is_floating_point() or t.is_complex())]
+    gradients = None
+    if outputs and leaves:
+        generator = torch.Generator().manual_seed(2)
+        seeds = [torch.randn(t.shape, generator=generator, dtype=t.dtype).to(device) for t in outputs]
+        try:
+            gradients = torch.autograd.grad(outputs, leaves, seeds, allow_unused=True)
+        except Exception as error:
+            gradients = error
+    return flatten(torch, output), gradients
+
+
+def flatten(torch, result):
+    if isinstance(result, torch.Tensor):
+        return [result]
+    if isinstance(result, list | tuple):
+        return [t for part in result for t in flatten(torch, part)]
+    if isinstance(result, dict):
+        return [t for part in result.values() for t in flatten(torch, part)]
+    return []
+
+
+RANDOM = (
+    "dropout rand randn randint bernoulli multinomial normal uniform exponential cauchy geometric log_normal randperm"
+).split()
+UNINITIALIZED = {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted", "resize_"}
+
+
+def values_comparable(op):
+    """False for random numbers and uninitialised memory, of which only type and shape can be compared."""
+    parts = op.name.replace(".", "_").split("_")
+    return op.name not in UNINITIALIZED and not any(word in parts or op.name.endswith(word) for word in RANDOM)
+
+
+def compare(torch, op, expected, found, what):
+    if len(expected) != len(found):
+        return f"{what}: {len(expected)} results on cpu, {len(found)} on tpu"
+    for one, other in zip(expected, found, strict=True):
+        if (one is None) != (other is None):
+            return f"{what}: one is None"
+        if one is None:
+            continue
+        if one.layout != torch.strided:
+            one, other = one.to_dense(), other.to_dense()
+        if one.shape != other.shape or one.dtype != other.dtype:
+            return f"{what}: {one.dtype}{list(one.shape)} on cpu, {other.dtype}{list(other.shape)} on tpu"
+        if not values_comparable(op):
+            other.cpu()
+            continue
+        try:
+            torch.testing.assert_close(
+                other.detach().cpu(), one.detach(), rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True, check_stride=False
+            )
+        except AssertionError as error:
+            return f"{what}: " + " ".join(str(error).split())[:200]
+    return None
+
+
+def check_sample(torch, op, sample):
+    """None if right, else what is wrong."""
+    try:
+        expected, expected_gradients = run_once(torch, op, sample, "cpu")
+    except Exception:
+        return None  # not a sample the CPU takes
+    for tier in ("tier 0", "tier 1"):
+        try:
+            found, gradients = run_once(torch, op, sample, "tpu")
+            error = compare(torch, op, expected, found, f"{tier} forward")
+            if error is None and isinstance(gradients, Exception) and not isinstance(expected_gradients, Exception):
+                error = f"{tier} backward: {type(gradients).__name__}: {gradients}"[:300]
+            both = isinstance(gradients, tuple) and isinstance(expected_gradients, tuple)
+            if error is None and both:
+                error = compare(torch, op, expected_gradients, gradients, f"{tier} backward")
+        except Exception as caught:
+            error = f"{tier} forward: {type(caught).__name__}: {caught}"[:300]
+        if error is not None:
+            return error
+        torch.tpu.wait_for_compiles()
+    return None
+
+
+# ---- the parent: hands operators to workers, survives theirs deaths, writes the table ----------------------------
+
+
+class Worker:
+    """One worker process and the operators it still has to do."""
+
+    def __init__(self, indices, samples):
+        self.left = list(indices)
+        environment = {**os.environ, "TORCH_TPU_COMPILE_AFTER": "1"}
+        command = [sys.executable, __file__, "--worker", ",".join(map(str, indices)), "--samples", str(samples)]
+        self.process = subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        self.lines = queue.Queue()
+        self.stderr = collections.deque(maxlen=5)
+        threading.Thread(target=self._read, daemon=True).start()
+        threading.Thread(target=lambda: self.stderr.extend(self.process.stderr), daemon=True).start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            self.lines.put(line)
+        self.lines.put(None)
+
+    def results(self):
+        """Yields finished results; returns what ended the worker early, or None."""
+        running = None
+        deadline = time.time() + 3 * SECONDS_PER_OPERATOR  # the first one imports torch's tests
+        while True:
+            try:
+                line = self.lines.get(timeout=max(0.1, deadline - time.time()))
+            except queue.Empty:
+                self.process.kill()
+                return running, f"hung for {SECONDS_PER_OPERATOR} s"
+            if line is None:
+                code = self.process.wait()
+                ended_early = running is not None or bool(self.left)
+                return running, f"crashed (exit {code}): {' '.join(self.stderr)[-300:]}" if ended_early else None
+            try:
+                message = json.loads(line)
+            except ValueError:
+                continue  # something an operator printed
+            deadline = time.time() + SECONDS_PER_OPERATOR
+            if "begin" in message:
+                running = message["begin"]
+                self.left.remove(running)
+            else:
+                running = None
+                yield message
+
+
+def sweep(indices, names, samples, chunk, report):
+    """Results of all operators, by index."""
+    results = {}
+    todo = list(indices)
+    while todo:
+        worker = Worker(todo[:chunk], samples)
+        generator = worker.results()
+        while True:
+            try:
+                message = next(generator)
+            except StopIteration as stop:
+                running, failure = stop.value
+                break
+            results[message["index"]] = message
+            report(message)
+        todo = worker.left + todo[chunk:]
+        if failure is None:
+            continue
+        if running is None and worker.left == todo[:chunk]:  # died before its first operator
+            running = todo.pop(0)
+        if running is not None:
+            message = {"index": running, "name": names[running], "samples": 1, "right": 0, "kind": "wrong"}
+            message |= {"errors": [failure], "host_kernels": {}}
+            results[running] = message
+            report(message)
+    return results
+
+
+def write_table(results, output):
+    output.mkdir(parents=True, exist_ok=True)
+    (output / "results.json").write_text(json.dumps(list(results.values()), indent=1))
+    kinds = collections.Counter(r["kind"] for r in results.values())
+    samples, right = (sum(r[key] for r in results.values()) for key in ("samples", "right"))
+    share = right / max(1, samples)
+    summary = f"{right} of {samples} samples right ({share:.2%}); operators: " + ", ".join(
+        f"{count} {kind}" for kind, count in kinds.most_common()
+    )
+    lines = ["# Operators of PyTorch's database on tpu (generated by tests/python/op_sweep.py)", "", summary, ""]
+    lines += ["| operator | how | right / samples | host kernels, or what is wrong |", "|---|---|---|---|"]
+    for r in sorted(results.values(), key=lambda r: (r["kind"] != "wrong", r["name"])):
+        detail = r["errors"][0] if r["errors"] else ", ".join(r["host_kernels"])
+        detail = detail.replace("|", "\\|").replace("\n", " ")
+        lines.append(f"| {r['name']} | {r['kind']} | {r['right']} / {r['samples']} | {detail} |")
+    (output / "table.md").write_text("\n".join(lines) + "\n")
+    return share, summary
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("build/op_sweep"))
+    parser.add_argument("--ops", help="names, with commas between")
+    parser.add_argument("--all", action="store_true", help="every sample of every operator")
+    parser.add_argument("--samples", type=int, default=SAMPLES, help="at most so many of each operator")
+    parser.add_argument("--chunk", type=int, default=60, help="operators a worker process")
+    parser.add_argument("-v", "--verbose", action="store_true")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    samples = 0 if args.all else args.samples
+    if args.worker:
+        run_worker([int(i) for i in args.worker.split(",")], samples)
+        return 0
+
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    names = [full_name(op) for op in op_db]
+    wanted = set(args.ops.split(",")) if args.ops else None
+    indices = [i for i, op in enumerate(op_db) if wanted is None or {op.name, names[i]} & wanted]
+
+    def report(result):
+        if args.verbose or result["kind"] == "wrong":
+            print(f"{result['name']}: {result['kind']}, {result['right']}/{result['samples']} {result['errors'][:2]}")
+
+    start = time.time()
+    results = sweep(indices, names, samples, args.chunk, report)
+    share, summary = write_table(results, args.output)
+    print(f"{summary}; {time.time() - start:.0f} s; {args.output / 'table.md'}")
+    return 0 if share >= BOUND else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

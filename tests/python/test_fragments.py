@@ -1,0 +1,176 @@
+"""What is recorded, cut, compiled and told: fragment counts, modes, metrics, explain."""
+
+import pytest
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from helpers import run_python
+
+
+def test_the_example_of_the_rfc_is_one_fragment(metrics):
+    a, b = torch.randn(4, 4, device="tpu"), torch.randn(4, 4, device="tpu")
+    torch.tpu.synchronize()
+    torch.tpu.reset_metrics()
+    c = a + b
+    d = c.view(-1)
+    print(d**2)
+    assert metrics()["fragments_launched"] == 1
+
+
+def test_with_a_print_in_the_middle_two(metrics):
+    a, b = torch.randn(4, 4, device="tpu"), torch.randn(4, 4, device="tpu")
+    torch.tpu.synchronize()
+    torch.tpu.reset_metrics()
+    c = a + b
+    print(c)
+    d = c.view(-1)
+    print(d**2)
+    assert metrics()["fragments_launched"] == 2
+
+
+def test_nothing_runs_before_it_is_needed(metrics):
+    x = torch.ones(3, device="tpu")
+    torch.tpu.synchronize()
+    torch.tpu.reset_metrics()
+    y = x + 1
+    assert metrics()["fragments_launched"] == 0 and metrics()["recorded_ops"] >= 1
+    y.cpu()
+    assert metrics()["fragments_launched"] == 1
+
+
+def test_equal_values_never_change_a_key(metrics):
+    x = torch.randn(8, device="tpu")
+
+    def program(number):
+        return (x * number + number).sum().item()
+
+    program(0.5)
+    before = metrics()["fragments_distinct"]
+    for number in (1.0, 0.0, 2.5, -3.0, 0.5):
+        program(number)
+    assert metrics()["fragments_distinct"] == before
+
+
+def test_a_repeated_fragment_is_compiled_once(metrics):
+    x = torch.randn(64, device="tpu")
+    for _ in range(6):
+        (F.gelu(x + 1) * 2).cpu()
+        torch.tpu.wait_for_compiles()
+    found = metrics()
+    assert found["compiles"] <= 2 and found["launches_tier1"] >= 1, found
+    assert found["compile_wait_ms"] == 0
+
+
+def test_tiers_agree():
+    x = torch.randn(33, 17, device="tpu")
+
+    def program():
+        y = F.layer_norm(F.gelu(x @ x.t()), (33,))
+        return (y.softmax(-1) * y.sin()).sum(0).cpu()
+
+    first = program()
+    for _ in range(5):
+        program()
+    torch.tpu.wait_for_compiles()
+    torch.testing.assert_close(program(), first)
+
+
+@pytest.mark.parametrize("mode", ["strict", "debug"])
+def test_modes_give_the_same_values(mode):
+    def program():
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Dropout(0.2), nn.Linear(8, 1)).to("tpu")
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        x = torch.randn(4, 8, device="tpu")
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(x).pow(2).mean().backward()
+            optimizer.step()
+        return [p.detach().cpu() for p in model.parameters()]
+
+    expected = program()
+    with torch.tpu.eager_mode(mode):
+        assert torch.tpu.get_eager_mode() == mode
+        found = program()
+    assert torch.tpu.get_eager_mode() == "fused"
+    for one, other in zip(expected, found, strict=True):
+        torch.testing.assert_close(other, one, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["strict", "debug"])
+def test_elementwise_is_bit_for_bit_the_same(mode):
+    x = torch.randn(1000, device="tpu")
+
+    def program():
+        return ((x * 3 + 1).tanh() * x.exp() - F.gelu(x)).cpu()
+
+    expected = program()
+    with torch.tpu.eager_mode(mode):
+        assert torch.equal(program(), expected)
+
+
+def test_strict_mode_runs_each_operation_alone(metrics):
+    x = torch.ones(3, device="tpu")
+    torch.tpu.synchronize()
+    with torch.tpu.eager_mode("strict"):
+        torch.tpu.reset_metrics()
+        y = (x + 1) * 2
+        assert metrics()["fragments_launched"] == 2
+        assert y[0].item() == 4
+
+
+def test_unknown_mode():
+    with pytest.raises(ValueError, match="fused"):
+        torch.tpu.set_eager_mode("fast")
+
+
+def test_explain_names_the_line(metrics):
+    x = torch.ones(3, device="tpu") * 2
+    x.sum().item()  # this line
+    report = torch.tpu.explain()
+    reads = [cut for cut in report.cuts if cut["reason"] == "read"]
+    assert any("test_fragments.py:" in cut["where"] for cut in reads), reads
+    text = str(report)
+    assert "test_fragments.py:" in text and "Host kernels" in text
+    assert "<table>" in report._repr_html_()
+
+
+def test_explain_names_host_kernels(metrics):
+    torch.linalg.svd(torch.randn(4, 4, device="tpu"))[1].cpu()
+    assert any("svd" in name for name in torch.tpu.explain().host_kernels), torch.tpu.explain().host_kernels
+
+
+def test_fallback_can_be_an_error():
+    run_python(
+        """
+        import torch
+        try:
+            torch.linalg.svd(torch.ones(4, 4, device="tpu"))[1].cpu()
+        except (RuntimeError, NotImplementedError) as error:
+            assert "svd" in str(error), error
+        else:
+            raise SystemExit("no error")
+        assert (torch.ones(2, device="tpu") + 1).tolist() == [2, 2]
+        """,
+        {"TORCH_TPU_FALLBACK": "error"},
+    )
+
+
+def test_steady_training_uses_no_host_kernel(metrics):
+    model = nn.Sequential(nn.Embedding(16, 8), nn.Linear(8, 8), nn.GELU(), nn.LayerNorm(8), nn.Linear(8, 16)).to("tpu")
+    optimizer = torch.optim.AdamW(model.parameters())
+    tokens = torch.arange(12, device="tpu").reshape(2, 6) % 16
+    for _ in range(8):
+        optimizer.zero_grad()
+        F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten()).backward()
+        optimizer.step()
+    torch.tpu.synchronize()
+    assert torch.tpu.explain().host_kernels == {}, torch.tpu.explain().host_kernels
+
+
+def test_changing_lengths(metrics):
+    weight = torch.randn(8, 8, device="tpu")
+    for length in range(3, 20):
+        x = torch.randn(length, 8)
+        torch.testing.assert_close(F.gelu(x.to("tpu") @ weight).cpu(), F.gelu(x @ weight.cpu()), rtol=1e-4, atol=1e-5)
+    assert metrics()["compile_wait_ms"] == 0

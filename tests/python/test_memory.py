@@ -1,0 +1,123 @@
+"""Device memory: figures, limits, what happens when there is none left, and flat memory over long loops."""
+
+import gc
+
+import pytest
+import torch
+from helpers import run_python
+
+MIB = 1 << 20
+
+
+def test_allocated_follows_tensors():
+    gc.collect()
+    before = torch.tpu.memory_allocated()
+    x = torch.ones(4 * MIB, device="tpu")
+    y = x + 1
+    assert torch.tpu.memory_allocated() - before >= 32 * MIB
+    peak = torch.tpu.max_memory_allocated()
+    del x, y
+    assert torch.tpu.memory_allocated() - before < 16 * MIB
+    assert torch.tpu.max_memory_allocated() >= peak
+    torch.tpu.reset_peak_memory_stats()
+    assert torch.tpu.max_memory_allocated() < peak
+
+
+def test_empty_cache():
+    x = torch.ones(8 * MIB, device="tpu") * 2
+    torch.tpu.synchronize()
+    del x
+    held = torch.tpu.memory_reserved()
+    torch.tpu.empty_cache()
+    assert torch.tpu.memory_reserved() <= held - 16 * MIB
+
+
+def test_accelerator_figures():
+    x = torch.ones(MIB, device="tpu") + 0
+    assert torch.accelerator.memory_allocated() == torch.tpu.memory_allocated() > 0
+    assert torch.accelerator.max_memory_allocated() >= torch.accelerator.memory_allocated()
+    assert torch.accelerator.memory_reserved() >= torch.accelerator.memory_allocated()
+    assert "allocated_bytes.all.current" in torch.accelerator.memory_stats()
+    free, total = torch.tpu.mem_get_info()
+    assert 0 < free < total and torch.accelerator.get_memory_info() == (free, total)
+    torch.accelerator.reset_peak_memory_stats()
+    torch.accelerator.reset_accumulated_memory_stats()
+    torch.accelerator.empty_cache()
+    assert "limit" in torch.tpu.memory_summary()
+    assert torch.tpu.memory_stats()["allocated_bytes.all.current"] > 0
+    del x
+
+
+def test_too_much_memory_raises_with_the_numbers_and_goes_on():
+    run_python(
+        """
+        import torch
+        x = torch.ones(1 << 20, device="tpu")
+        try:
+            y = torch.ones(1 << 28, device="tpu") + 1  # 1 GiB
+            y.sum().item()
+        except torch.OutOfMemoryError as error:
+            text = str(error)
+            assert "MiB" in text or "GiB" in text, text
+        else:
+            raise SystemExit("no error")
+        y = None
+        assert (x + 1).sum().item() == 2 << 20
+        a = torch.ones(32 << 20, device="tpu") + 1  # 128 MiB fit
+        assert a[0].item() == 2
+        assert torch.tpu.memory_stats()["num_ooms"] >= 1
+        """,
+        {"TORCH_TPU_MEMORY": "512MiB"},
+    )
+
+
+def test_freed_memory_is_used_again():
+    run_python(
+        """
+        import torch
+        x = torch.zeros(16 << 20, device="tpu")  # 64 MiB of 256
+        for i in range(50):
+            x = x + 1
+        assert x[0].item() == 50
+        assert torch.tpu.max_memory_reserved() <= 256 << 20
+        """,
+        {"TORCH_TPU_MEMORY": "256MiB"},
+    )
+
+
+def test_results_nobody_reads_are_not_computed(metrics):
+    x = torch.ones(8, device="tpu")
+    torch.tpu.synchronize()
+    torch.tpu.reset_metrics()
+    y = x.exp()
+    del y
+    assert (x + 1)[0].item() == 2
+    assert torch.tpu.metrics()["dropped_ops"] >= 1
+
+
+def test_flat_memory_without_reads():
+    done = run_python("""
+        import resource, torch, torch.nn as nn
+        model = nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 32)).to("tpu")
+        optimizer = torch.optim.AdamW(model.parameters())
+        x = torch.randn(16, 32, device="tpu")
+        def rss():
+            return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
+        for step in range(2000):
+            optimizer.zero_grad()
+            model(x).pow(2).mean().backward()
+            optimizer.step()
+            if step == 100:
+                torch.tpu.wait_for_compiles()
+                early = rss()
+        torch.tpu.synchronize()
+        print(early, rss())
+    """)
+    early, late = map(int, done.stdout.split())
+    assert late < early * 1.05, (early, late)
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 4097])
+def test_odd_sizes(size):
+    x = torch.arange(size, device="tpu", dtype=torch.uint8)
+    assert (x + 1).cpu().tolist() == [(i + 1) % 256 for i in range(size)]

@@ -1,0 +1,82 @@
+"""Every optimizer of torch.optim, in its loop, foreach and fused forms, agrees with the CPU over several steps."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn as nn
+
+MAKERS = {
+    "SGD": lambda p, **k: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01, **k),
+    "Adam": lambda p, **k: torch.optim.Adam(p, lr=0.01, amsgrad=True, **k),
+    "AdamW": lambda p, **k: torch.optim.AdamW(p, lr=0.01, **k),
+    "Adagrad": lambda p, **k: torch.optim.Adagrad(p, lr=0.1, **k),
+    "Adadelta": lambda p, **k: torch.optim.Adadelta(p, **k),
+    "Adamax": lambda p, **k: torch.optim.Adamax(p, **k),
+    "NAdam": lambda p, **k: torch.optim.NAdam(p, **k),
+    "RAdam": lambda p, **k: torch.optim.RAdam(p, **k),
+    "RMSprop": lambda p, **k: torch.optim.RMSprop(p, momentum=0.5, centered=True, **k),
+    "Rprop": lambda p, **k: torch.optim.Rprop(p, **k),
+    "ASGD": lambda p, **k: torch.optim.ASGD(p, **k),
+}
+FUSED = {"SGD", "Adam", "AdamW", "Adagrad"}
+
+
+def train(model, make, options, steps=6):
+    optimizer = make(model.parameters(), **options)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+    generator = torch.Generator().manual_seed(1)
+    device = next(model.parameters()).device
+    for _ in range(steps):
+        x = torch.randn(5, 4, generator=generator).to(device)
+        optimizer.zero_grad()
+        model(x).pow(2).mean().backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+    return optimizer
+
+
+@pytest.mark.parametrize("form", ["loop", "foreach", "fused"])
+@pytest.mark.parametrize("name", MAKERS)
+def test_agrees_with_cpu(name, form):
+    if form == "fused" and name not in FUSED:
+        pytest.skip("torch has no fused form of it")
+    options = {"foreach": form == "foreach"} if form != "fused" else {"fused": True}
+    torch.manual_seed(0)
+    on_cpu = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+    on_tpu = copy.deepcopy(on_cpu).to("tpu")
+    train(on_cpu, MAKERS[name], {"foreach": False})
+    train(on_tpu, MAKERS[name], options)
+    for one, other in zip(on_cpu.parameters(), on_tpu.parameters(), strict=True):
+        torch.testing.assert_close(other.detach().cpu(), one.detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_changing_learning_rate_compiles_nothing_new(metrics):
+    model = nn.Linear(4, 4).to("tpu")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    x = torch.randn(2, 4, device="tpu")
+
+    def step(lr):
+        optimizer.param_groups[0]["lr"] = lr
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+        torch.tpu.synchronize()
+
+    for i in range(6):
+        step(0.1 / (i + 1))
+    torch.tpu.wait_for_compiles()
+    before = metrics()["fragments_distinct"]
+    for i in range(6):
+        step(0.01 / (i + 1))
+    assert metrics()["fragments_distinct"] == before
+
+
+def test_state_dict_round_trip():
+    model = nn.Linear(4, 4).to("tpu")
+    optimizer = train(model, MAKERS["AdamW"], {})
+    other = MAKERS["AdamW"](copy.deepcopy(model).parameters())
+    other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    for one, two in zip(optimizer.state.values(), other.state.values(), strict=True):
+        torch.testing.assert_close(one["exp_avg"].cpu(), two["exp_avg"].cpu())

@@ -1,0 +1,280 @@
+"""Threads, forks, interrupts, import, and processes that die."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import torch
+import torch.nn as nn
+from helpers import run_python
+
+
+def test_eight_threads():
+    errors = []
+
+    def work(number):
+        try:
+            x = torch.full((32, 32), float(number), device="tpu")
+            for _ in range(50):
+                x = (x + 1).clamp(max=1000) * 1
+                if number % 2:
+                    assert x[0, 0].item() > 0
+            assert x[0, 0].item() == min(1000, number + 50), (number, x[0, 0].item())
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors, errors
+
+
+def test_threads_train_their_own_models():
+    results = {}
+
+    def work(number):
+        generator = torch.Generator().manual_seed(number)
+        layer = nn.Linear(8, 8)
+        with torch.no_grad():
+            layer.weight.copy_(torch.randn(8, 8, generator=generator) * 0.1)
+            layer.bias.zero_()
+        results[number, "cpu"] = train(layer)
+        with torch.no_grad():
+            layer.weight.copy_(torch.randn(8, 8, generator=torch.Generator().manual_seed(number)) * 0.1)
+            layer.bias.zero_()
+        results[number, "tpu"] = train(layer.to("tpu"))
+
+    def train(layer):
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+        x = torch.linspace(-1, 1, 32).reshape(4, 8).to(layer.weight.device)
+        for _ in range(10):
+            optimizer.zero_grad()
+            layer(x).pow(2).mean().backward()
+            optimizer.step()
+        return layer.weight.detach().cpu().clone()
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for number in range(4):
+        torch.testing.assert_close(results[number, "tpu"], results[number, "cpu"], rtol=1e-4, atol=1e-5)
+
+
+def test_fork_after_use_is_a_clear_error():
+    run_python("""
+        import os, torch
+        torch.ones(3, device="tpu").sum().item()
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                torch.ones(3, device="tpu").sum().item()
+                text = "no error"
+            except RuntimeError as error:
+                text = str(error)
+            os.write(write, f"{torch.tpu._is_in_bad_fork()} {text}".encode())
+            os._exit(0)
+        os.waitpid(child, 0)
+        text = os.read(read, 4096).decode()
+        assert text.startswith("True") and "spawn" in text and "fork" in text, text
+        assert torch.ones(3, device="tpu").sum().item() == 3
+    """)
+
+
+def test_fork_before_use_works():
+    run_python("""
+        import os, torch
+        child = os.fork()
+        assert torch.ones(3, device="tpu").sum().item() == 3
+        if child == 0:
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+    """)
+
+
+def test_data_loader_workers_fork_after_use():
+    x = torch.ones(3, device="tpu")
+    loader = torch.utils.data.DataLoader(range(8), batch_size=2, num_workers=2)
+    assert sum(int(batch.sum()) for batch in loader) == 28
+    assert (x + 1).tolist() == [2, 2, 2]
+
+
+def test_exception_in_the_middle_of_recording():
+    x = torch.ones(3, device="tpu")
+    y = x + 1
+    try:
+        x * 3
+        raise KeyError
+    except KeyError:
+        pass
+    assert (y * 2).tolist() == [4, 4, 4]
+
+
+def test_keyboard_interrupt():
+    program = """
+        import signal, sys, torch
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        x = torch.zeros(64, device="tpu")
+        print("ready", flush=True)
+        try:
+            while True:
+                x = x + 1
+                x = x.clamp(max=5)
+        except KeyboardInterrupt:
+            pass
+        assert x[0].item() == 5
+        print((torch.ones(2, device="tpu") + 1).tolist(), flush=True)
+    """
+    import textwrap
+
+    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 0 and out == "[2.0, 2.0]\n"
+
+
+def test_exit_with_work_pending():
+    start = time.perf_counter()
+    run_python("""
+        import torch
+        x = torch.randn(500, 500, device="tpu")
+        for _ in range(50):
+            x = x @ x / x.norm()
+    """)
+    assert time.perf_counter() - start < 60
+
+
+def test_exit_while_compiling():
+    run_python(
+        """
+        import torch, torch.nn.functional as F
+        for n in range(30):
+            x = torch.randn(n + 2, 7, device="tpu")
+            for _ in range(3):
+                F.gelu(x).sum().item()
+        """,
+        {"TORCH_TPU_COMPILE_AFTER": "1"},
+    )
+
+
+def test_import_is_silent_and_creates_nothing():
+    done = run_python("""
+        import torch
+        assert torch.tpu.is_available() and not torch.tpu.is_initialized()
+        assert torch.accelerator.current_accelerator().type == "tpu"
+        assert torch.device("tpu", 0).type == "tpu"
+    """)
+    assert done.stdout == "" and done.stderr == ""
+
+
+def test_import_is_quick():
+    seconds = run_python("""
+        import os, time
+        os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+        import torch
+        import torch_tpu
+        start = time.perf_counter()
+        torch_tpu._autoload()
+        print(time.perf_counter() - start)
+    """)
+    assert float(seconds.stdout) < 0.2  # 30 ms on an idle machine; tests share theirs
+
+
+def test_import_does_not_pull_in_dynamo():
+    run_python("""
+        import sys, torch
+        assert "torch._dynamo" not in sys.modules
+        assert "numpy" in sys.modules or True
+    """)
+
+
+def test_a_broken_installation_warns_and_leaves_torch_alone():
+    done = run_python("""
+        import sys
+        sys.modules["torch_tpu._C"] = None  # an extension that can't be imported
+        import torch
+        assert torch.ones(2).sum() == 2
+    """)
+    assert "torch_tpu" in done.stderr and "doctor" in done.stderr
+
+
+def test_doctor():
+    done = subprocess.run([sys.executable, "-m", "torch_tpu.doctor"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for word in ("torch_tpu", "tpu:0", "TORCH_TPU_MEMORY", "TORCH_TPU_CACHE", "right"):
+        assert word in done.stdout
+
+
+def test_several_devices():
+    run_python(
+        """
+        import torch
+        assert torch.tpu.device_count() == torch.accelerator.device_count() == 3
+        assert torch.tpu.current_device() == 0
+        x = torch.ones(3, device="tpu:2")
+        assert x.device.index == 2 and (x + 1).tolist() == [2, 2, 2]
+        y = x.to("tpu:1") * 5
+        assert y.device.index == 1 and y.tolist() == [5, 5, 5]
+        with torch.tpu.device(1):
+            assert torch.ones(1, device="tpu").device.index == 1
+        with torch.tpu.device_of(x):
+            assert torch.tpu.current_device() == 2
+        assert torch.tpu.current_device() == 0
+        torch.tpu.set_device("tpu:1")
+        assert torch.empty(1, device="tpu").device.index == 1
+        try:
+            x + y
+        except RuntimeError as error:
+            assert "device" in str(error)
+        else:
+            raise SystemExit("no error")
+        z = torch.nn.Linear(3, 3, device="tpu:2")
+        z(x).sum().backward()
+        assert z.weight.grad.device.index == 2
+        """,
+        {"TORCH_TPU_DEVICES": "3"},
+    )
+
+
+def test_default_device():
+    with torch.device("tpu"):
+        assert torch.ones(2).device.type == "tpu"
+        assert nn.Linear(2, 2).weight.device.type == "tpu"
+        assert torch.arange(3).device.type == "tpu" and torch.randn(2).device.type == "tpu"
+    assert torch.ones(2).device.type == "cpu"
+    torch.set_default_device("tpu")
+    try:
+        assert torch.zeros(2).device.type == "tpu"
+    finally:
+        torch.set_default_device(None)
+
+
+def test_device_surface():
+    assert torch.tpu.device_count() == 1 and torch.tpu.current_device() == 0
+    assert torch.tpu.get_device_name() and torch.tpu.get_device_properties().total_memory > 0
+    assert torch.bfloat16 in torch.tpu.get_amp_supported_dtype() and torch.tpu.is_bf16_supported()
+    assert torch.get_device_module("tpu") is torch.tpu
+    x = torch.ones(2).tpu()
+    assert x.is_tpu and x.device.type == "tpu" and x.get_device() == 0
+    assert torch.float32 in torch.tpu.get_device_capability()["supported_dtypes"]
+
+
+@pytest.mark.skipif(os.environ.get("TORCH_TPU_SLOW") == "0", reason="takes seconds to import dynamo")
+def test_dynamo_sees_our_interface():
+    run_python("""
+        import torch
+        from torch._dynamo.device_interface import get_interface_for_device
+        interface = get_interface_for_device("tpu")
+        assert interface.is_available() and interface.is_dtype_supported(torch.float64)
+        assert interface.device_count() == 1
+    """)

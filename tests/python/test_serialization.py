@@ -1,0 +1,117 @@
+"""Tensors and models leave and come back: save/load with map_location, pickle, deepcopy, DataLoader, DLPack, numpy."""
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+import torch.nn as nn
+from torch.utils.data import DataLoader, TensorDataset
+
+
+def round_trip(obj, **options):
+    buffer = io.BytesIO()
+    torch.save(obj, buffer)
+    buffer.seek(0)
+    return torch.load(buffer, **options)
+
+
+@pytest.mark.parametrize("target", [None, "cpu", "tpu", "tpu:0", torch.device("tpu")])
+def test_save_and_load(target):
+    x = torch.randn(3, 4, device="tpu")
+    found = round_trip({"x": x, "t": x.t()}, map_location=target)
+    assert found["x"].device.type == ("tpu" if target is None else torch.device(target).type)
+    torch.testing.assert_close(found["x"].cpu(), x.cpu())
+    assert found["t"].stride() == x.t().stride()
+    assert found["t"].untyped_storage().data_ptr() == found["x"].untyped_storage().data_ptr()
+
+
+def test_cpu_checkpoint_onto_tpu():
+    x = torch.randn(3)
+    found = round_trip(x, map_location="tpu")
+    assert found.device.type == "tpu"
+    torch.testing.assert_close(found.cpu(), x)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.bfloat16, torch.float64, torch.complex64])
+def test_dtypes(dtype):
+    x = torch.arange(5).to(dtype)
+    assert torch.equal(round_trip(x.to("tpu")).cpu(), x)
+
+
+def test_model_state():
+    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)).to("tpu")
+    state = round_trip(model.state_dict(), map_location="cpu")
+    other = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
+    other.load_state_dict(state)
+    other.to("tpu")
+    x = torch.randn(2, 3, device="tpu")
+    torch.testing.assert_close(model.eval()(x).cpu(), other.eval()(x).cpu())
+
+
+def test_module_to_keeps_parameters():
+    model = nn.Linear(3, 3)
+    parameters = list(model.parameters())
+    model.to("tpu")
+    assert all(a is b for a, b in zip(parameters, model.parameters(), strict=True))
+    model.cpu()
+    assert all(p.device.type == "cpu" for p in parameters)
+
+
+def test_pickle_and_deepcopy():
+    x = torch.randn(4, device="tpu", requires_grad=True)
+    for other in (pickle.loads(pickle.dumps(x)), copy.deepcopy(x)):
+        assert other.requires_grad and other.device.type == "tpu"
+        torch.testing.assert_close(other.detach().cpu(), x.detach().cpu())
+    with torch.no_grad():
+        other.add_(1)
+    assert not torch.equal(other.detach().cpu(), x.detach().cpu())
+
+
+def test_deepcopy_keeps_aliasing():
+    x = torch.zeros(4, device="tpu")
+    a, b = copy.deepcopy((x, x[1:]))
+    a.fill_(2)
+    assert b.tolist() == [2, 2, 2]
+
+
+def test_data_loader_pins_memory():
+    data = TensorDataset(torch.arange(12.0).reshape(6, 2))
+    for pin in (True, False):
+        loader = DataLoader(data, batch_size=2, pin_memory=pin, num_workers=1 if pin else 0)
+        batches = [batch for (batch,) in loader]
+        assert all(batch.is_pinned() == pin for batch in batches)
+        assert torch.cat([b.to("tpu", non_blocking=True) for b in batches]).cpu().tolist() == data.tensors[0].tolist()
+
+
+def test_pin_memory():
+    x = torch.randn(5)
+    pinned = x.pin_memory()
+    assert pinned.is_pinned() and not x.is_pinned() and pinned[1:].is_pinned()
+    torch.testing.assert_close(pinned, x)
+    assert torch.empty(3, pin_memory=True).is_pinned()
+    y = pinned.to("tpu", non_blocking=True)
+    pinned.fill_(0)  # the copy has the value of its moment
+    torch.testing.assert_close(y.cpu(), x)
+
+
+def test_numpy_and_lists():
+    import numpy
+
+    assert torch.tensor([[1, 2], [3, 4]], device="tpu").tolist() == [[1, 2], [3, 4]]
+    assert torch.as_tensor(numpy.ones(3), device="tpu").cpu().numpy().sum() == 3
+
+
+def test_dlpack():
+    x = torch.arange(4.0, device="tpu")
+    assert x.__dlpack_device__()[1] == 0
+    y = torch.from_dlpack(x)
+    assert y.device == x.device and y.tolist() == x.tolist()
+
+
+def test_storage():
+    storage = torch.arange(4, dtype=torch.uint8, device="tpu").untyped_storage()
+    assert storage.nbytes() == 4 and storage.device.type == "tpu"
+    assert list(storage.cpu()) == [0, 1, 2, 3]
+    assert list(storage.clone().cpu()) == [0, 1, 2, 3]

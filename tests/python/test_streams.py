@@ -1,0 +1,98 @@
+"""Streams and events are real: order within a stream, independence between streams, events across them."""
+
+import time
+
+import torch
+
+
+def test_current_and_default_stream():
+    default = torch.tpu.default_stream()
+    assert torch.tpu.current_stream() == default and default.stream_id == 0
+    side = torch.tpu.Stream()
+    assert side != default and side.device == torch.device("tpu:0")
+    with torch.tpu.stream(side) as inside:
+        assert inside is side and torch.tpu.current_stream() == side
+        assert torch.accelerator.current_stream() == side
+        x = torch.ones(3, device="tpu") * 2
+    assert torch.tpu.current_stream() == default
+    side.synchronize()
+    assert x.tolist() == [2, 2, 2]
+    with side:
+        assert torch.tpu.current_stream() == side
+    torch.tpu.set_stream(default)
+
+
+def test_work_of_one_stream_read_on_another():
+    x = torch.arange(4.0, device="tpu")
+    side = torch.tpu.Stream()
+    side.wait_stream(torch.tpu.current_stream())
+    with torch.tpu.stream(side):
+        y = x * 3
+    torch.tpu.current_stream().wait_stream(side)
+    assert (y + 1).tolist() == [1, 4, 7, 10]
+
+
+def test_events_measure_and_order():
+    start, end = torch.tpu.Event(enable_timing=True), torch.tpu.Event(enable_timing=True)
+    a = torch.randn(300, 300, device="tpu")
+    start.record()
+    for _ in range(20):
+        a = a @ a * 1e-3
+    end.record()
+    end.synchronize()
+    assert end.query() and start.query()
+    assert 0 < start.elapsed_time(end) < 60_000
+
+
+def test_event_never_recorded_is_done():
+    assert torch.tpu.Event().query()
+
+
+def test_event_on_another_stream():
+    side, event = torch.tpu.Stream(), torch.tpu.Event()
+    with torch.tpu.stream(side):
+        x = torch.ones(10, device="tpu").cumsum(0)
+        event.record(side)
+    event.wait(torch.tpu.current_stream())
+    assert x[-1].item() == 10
+
+
+def test_query_and_synchronize():
+    torch.randn(100, 100, device="tpu").sum()
+    stream = torch.tpu.current_stream()
+    stream.query()
+    stream.synchronize()
+    assert stream.query()
+    torch.tpu.synchronize()
+    torch.accelerator.synchronize()
+
+
+def test_record_stream():
+    side = torch.tpu.Stream()
+    x = torch.ones(100, device="tpu")
+    x.record_stream(side)
+    del x
+
+
+def test_python_goes_on_while_the_device_works():
+    x = torch.randn(700, 700, device="tpu")
+    torch.tpu.synchronize()
+    start = time.perf_counter()
+    for _ in range(60):
+        x = x @ x
+        x = x / x.norm()
+    recorded = time.perf_counter() - start
+    torch.tpu.synchronize()
+    whole = time.perf_counter() - start
+    assert recorded < whole, (recorded, whole)
+
+
+def test_backward_runs_on_the_stream_of_its_forward():
+    side = torch.tpu.Stream()
+    x = torch.ones(3, device="tpu", requires_grad=True)
+    side.wait_stream(torch.tpu.current_stream())
+    with torch.tpu.stream(side):
+        y = (x * x).sum()
+        y.backward()
+    torch.tpu.current_stream().wait_stream(side)
+    assert x.grad.tolist() == [2, 2, 2]

@@ -1,0 +1,156 @@
+"""Values, dtypes and promotion agree with the CPU: NaN, infinities, empty and 0-dim tensors, integers, scalars."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from helpers import assert_same, check
+
+DTYPES = [
+    torch.bool,
+    torch.uint8,
+    torch.int8,
+    torch.int32,
+    torch.int64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.complex64,
+]
+SPECIAL = torch.tensor([0.0, -0.0, 1.0, -1.5, math.inf, -math.inf, math.nan, 1e-40, 3.4e38, 88.8, -104.0])
+
+
+def sample(dtype, shape=(3, 4)):
+    x = torch.arange(math.prod(shape)).reshape(shape) % 5
+    return x.to(dtype)
+
+
+@pytest.mark.parametrize("a,b", itertools.product(DTYPES, DTYPES))
+def test_promotion(a, b):
+    def program(x, y):
+        return x + y, x * y, x == y, torch.where(x == y, x, y), x + y[0, 0], torch.result_type(x, y)
+
+    check(program, sample(a), sample(b))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("number", [True, 2, 2.5, 2 + 1j])
+def test_promotion_with_numbers(dtype, number):
+    check(lambda x: (x + number, x * number, number * x), sample(dtype))
+
+
+@pytest.mark.parametrize("a,b", itertools.product(DTYPES, DTYPES))
+def test_casts(a, b):
+    check(lambda x: x.to(b), sample(a))
+
+
+UNARY = (
+    "abs neg exp log sqrt rsqrt sin cos tanh sigmoid erf floor ceil round trunc "
+    "reciprocal relu isnan isinf isfinite sign log1p expm1 exp2 log2 atan logical_not nan_to_num softplus gelu silu"
+).split()
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_special_values(name):
+    function = getattr(torch, name, None) or getattr(torch.nn.functional, name)
+    check(lambda x: function(x), SPECIAL)
+
+
+@pytest.mark.parametrize(
+    "name", "add sub mul div maximum minimum fmod remainder pow atan2 eq lt ge fmax logical_and".split()
+)
+def test_special_pairs(name):
+    function = getattr(torch, name)
+    check(lambda x: function(x[:, None], x[None, :]), SPECIAL)
+
+
+@pytest.mark.parametrize(
+    "name", "sum mean prod amax amin argmax argmin std var logsumexp any all cumsum norm softmax".split()
+)
+def test_reductions_of_special_values(name):
+    function = getattr(torch, name)
+    x = SPECIAL[:6].repeat(2, 1)
+    check(lambda t: function(t, 1), x)
+    check(lambda t: function(t, dim=0), x)
+
+
+def test_integer_division_and_overflow():
+    x = torch.tensor([127, -128, 5, -5], dtype=torch.int8)
+    y = torch.tensor([2, -1, 3, 3], dtype=torch.int8)
+    check(lambda a, b: (a + b, a * b, a // b, a / b, a % b, a << 1, a & b, ~a), x, y)
+
+
+def test_integer_division_by_zero_raises_as_on_cpu():
+    x, zero = torch.ones(2, dtype=torch.int32), torch.zeros(2, dtype=torch.int32)
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        x // zero
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        (x.to("tpu") // zero.to("tpu")).cpu()
+
+
+@pytest.mark.parametrize("shape", [(0,), (2, 0), (0, 3), ()])
+def test_empty_and_zero_dim(shape):
+    def program(x):
+        return (
+            x + 1,
+            x * x,
+            x.sum(),
+            x.sum(-1),
+            x.exp(),
+            x.clone(),
+            x.reshape(-1),
+            torch.cat([x.reshape(-1), x.reshape(-1)]),
+            x.to(torch.int64),
+            x.tolist(),
+            x.numel(),
+        )
+
+    check(program, torch.ones(shape))
+
+
+def test_empty_products():
+    check(lambda a, b: (a @ b, b @ a), torch.ones(3, 0), torch.ones(0, 3))
+
+
+def test_max_of_nothing_raises_as_on_cpu():
+    for device in ("cpu", "tpu"):
+        with pytest.raises(RuntimeError, match="numel"):
+            torch.empty(0, device=device).max()
+
+
+def test_numbers_are_not_rounded():
+    check(lambda x: (x + 2**53 - 1, x * (2**62), (x + 1) / 3), torch.ones(3, dtype=torch.int64))
+    check(lambda x: (x + 1e-12, x * 1e300, x.exp()), torch.ones(3, dtype=torch.float64), rtol=1e-15, atol=0)
+
+
+def test_mixed_devices():
+    x = torch.ones(3, device="tpu")
+    assert_same(torch.ones(3) * 2, x * torch.tensor(2.0))  # a 0-dim tensor of the CPU is a number
+    with pytest.raises(RuntimeError, match="device"):
+        x + torch.ones(3)
+
+
+def test_printing_costs_one_read(metrics):
+    x = torch.randn(50, 50, device="tpu")
+    text = repr(x)
+    assert metrics()["reads"] <= 1, metrics()["reads"]
+    assert repr(x.cpu())[:-1] in text.replace(", device='tpu:0'", "")
+
+
+def test_reading():
+    x = torch.arange(6, device="tpu").reshape(2, 3)
+    assert x.tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert x[1, 2].item() == 5 and int(x[1, 1]) == 4 and bool((x >= 0).all())
+    assert x.cpu().numpy().sum() == 15
+    assert f"{x[0, 1]}" == "1"
+    with pytest.raises(TypeError, match="cpu"):
+        x.numpy()
+
+
+def test_data_dependent_shapes():
+    def program(x):
+        return x.nonzero(), x[x > 0], torch.unique(x), torch.masked_select(x, x < 0)
+
+    check(program, torch.tensor([[1, 0, -2], [0, 3, 1]]))

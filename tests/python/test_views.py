@@ -1,0 +1,229 @@
+"""Storage is honest: views, in-place operations and aliasing agree with the CPU in values, strides and offsets."""
+
+import random
+
+import pytest
+import torch
+from helpers import assert_same, check, on_both
+
+
+def random_view(rng, x):
+    """One view operation that is valid for x, as (name, function)."""
+    choices = [("unsqueeze", lambda t, d=rng.randint(0, x.dim()): t.unsqueeze(d)), ("alias", lambda t: t.detach())]
+    if x.dim() >= 1:
+        dim = rng.randrange(x.dim())
+        size = x.shape[dim]
+        choices.append(("squeeze", lambda t: t.squeeze()))
+        choices.append(("flip_dims", lambda t, p=rng.sample(range(x.dim()), x.dim()): t.permute(p)))
+        if size >= 1:
+            choices.append(("select", lambda t, d=dim, i=rng.randrange(size): t.select(d, i)))
+            start, length = sorted((rng.randrange(size), rng.randrange(size)))
+            choices.append(("narrow", lambda t, d=dim, s=start, n=length - start + 1: t.narrow(d, s, n)))
+            step = rng.randint(1, 3)
+            index = tuple([slice(None)] * dim + [slice(rng.randrange(size), None, step)])
+            choices.append(("slice", lambda t, i=index: t[i]))
+            choices.append(("unfold", lambda t, d=dim, n=rng.randint(1, size), s=step: t.unfold(d, n, s)))
+        if x.is_contiguous():
+            choices.append(("flat", lambda t: t.view(-1)))
+            choices.append(("view_dtype", lambda t: t.view(torch.int32).view(torch.float32)))
+        extent = 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True)) if x.numel() else 0
+        if extent >= 4:
+            sizes = (rng.randint(1, 2), rng.randint(1, 2))
+            choices.append(
+                (
+                    "as_strided",
+                    lambda t, n=sizes, o=rng.randrange(extent - 3): t.as_strided(n, (2, 1), t.storage_offset() + o),
+                )
+            )
+    if x.dim() >= 2:
+        a, b = rng.sample(range(x.dim()), 2)
+        choices.append(("transpose", lambda t: t.transpose(a, b)))
+        if x.shape[a] == x.shape[b]:
+            choices.append(("diagonal", lambda t: t.diagonal(dim1=a, dim2=b)))
+    if 1 in x.shape:
+        choices.append(("expand", lambda t, n=[rng.randint(1, 3) if s == 1 else s for s in x.shape]: t.expand(n)))
+    return rng.choice(choices)
+
+
+def overlaps(x):
+    return any(n > 1 and s == 0 for n, s in zip(x.shape, x.stride(), strict=True))
+
+
+def random_write(rng, x, others):
+    """One in-place operation that is valid for x."""
+    number = rng.uniform(-2, 2)
+    choices = [
+        ("add_", lambda t, _: t.add_(number)),
+        ("mul_", lambda t, _: t.mul_(number)),
+        ("zero_", lambda t, _: t.zero_()),
+        ("fill_", lambda t, _: t.fill_(number)),
+        ("neg_", lambda t, _: t.neg_()),
+        ("clamp_", lambda t, _: t.clamp_(-1, 1)),
+        ("out=", lambda t, _: torch.add(t.clone(), number, out=t)),
+        ("data", lambda t, _: t.data.add_(number)),
+        ("setitem", lambda t, _: t.__setitem__(Ellipsis, number)),
+        ("masked_fill_", lambda t, _: t.masked_fill_(t > 0, number)),
+    ]
+    fitting = [i for i, o in enumerate(others) if o.shape == x.shape and not overlaps(o)]
+    if fitting:
+        other = rng.choice(fitting)
+        choices.append(("copy_", lambda t, pool: t.copy_(pool[other].clone())))
+        choices.append(("add_tensor", lambda t, pool: t.add_(pool[other].clone(), alpha=number)))
+    return rng.choice(choices)
+
+
+def run_program(seed):
+    rng = random.Random(seed)
+    shape = [rng.randint(1, 4) for _ in range(rng.randint(1, 4))]
+    base = torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+    cpu, tpu = [base.clone()], [base.to("tpu")]
+    trace = []
+    for _ in range(rng.randint(4, 14)):
+        at = rng.randrange(len(cpu))
+        kind = rng.random()
+        if kind < 0.5:
+            name, operation = random_view(rng, cpu[at])
+            try:
+                expected = operation(cpu[at])
+            except RuntimeError as error:
+                with pytest.raises(type(error)):
+                    operation(tpu[at])
+                continue
+            cpu.append(expected)
+            tpu.append(operation(tpu[at]))
+        elif kind < 0.9:
+            if overlaps(cpu[at]) or not cpu[at].numel():
+                continue
+            name, operation = random_write(rng, cpu[at], cpu)
+            try:
+                operation(cpu[at], cpu)
+            except RuntimeError as error:  # memory that overlaps itself (unfold, as_strided)
+                with pytest.raises(type(error)):
+                    operation(tpu[at], tpu)
+                continue
+            operation(tpu[at], tpu)
+        else:
+            name = "new"
+            cpu.append(cpu[at] * 2 + 1)
+            tpu.append(tpu[at] * 2 + 1)
+        trace.append((name, at))
+    for i, (expected, found) in enumerate(zip(cpu, tpu, strict=True)):
+        try:
+            assert_same(expected, found)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}, tensor {i}, program {trace}: {error}") from None
+
+
+@pytest.mark.parametrize("chunk", range(20))
+def test_random_programs(chunk):
+    for seed in range(chunk * 25, chunk * 25 + 25):
+        run_program(seed)
+
+
+def test_view_and_base_see_each_other():
+    def program(x):
+        view = x.view(-1)[2:6]
+        view.mul_(10)
+        x[0].add_(1)
+        return x, view
+
+    check(program, torch.arange(12.0).reshape(3, 4))
+
+
+def test_same_storage():
+    x = torch.zeros(4, 4, device="tpu")
+    assert x.t().untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+    assert x.clone().untyped_storage().data_ptr() != x.untyped_storage().data_ptr()
+    assert x[1:]._base is x
+
+
+def test_data_assignment_shares():
+    def program(x, y):
+        x.data = y
+        y.add_(1)
+        return x, y
+
+    check(program, torch.zeros(3), torch.ones(3))
+
+
+def test_set_and_resize():
+    def program(x):
+        y = torch.empty(0, dtype=x.dtype, device=x.device)
+        y.set_(x.untyped_storage(), 2, (2, 3), (1, 2))
+        y.add_(100)
+        z = x.clone()
+        z.resize_(2, 3)
+        return x, y, z
+
+    check(program, torch.arange(12.0))
+
+
+def test_storage_resize_to_zero_and_back():
+    def program(x):
+        storage = x.untyped_storage()
+        bytes_before = storage.nbytes()
+        storage.resize_(0)
+        empty = storage.nbytes()
+        storage.resize_(bytes_before)
+        x.copy_(torch.ones_like(x))
+        return x, empty, storage.nbytes()
+
+    check(program, torch.arange(6.0))
+
+
+def test_view_dtype_writes_through():
+    def program(x):
+        x.view(torch.int32)[0] = 0x3F800000  # 1.0
+        x.view(torch.uint8)[7] ^= 0x80
+        return x
+
+    check(program, torch.full((4,), 2.0))
+
+
+def test_out_into_a_view():
+    def program(x):
+        torch.mul(x[:, 0].clone(), 3, out=x[:, 1])
+        return x
+
+    check(program, torch.randn(4, 4))
+
+
+def test_complex_views():
+    def program(x):
+        real = torch.view_as_real(x)
+        real[..., 1].zero_()
+        return x, x.real, x.conj().resolve_conj()
+
+    check(program, torch.randn(3, dtype=torch.complex64))
+
+
+def test_indexing():
+    def program(x, i):
+        x[i] = -1.0
+        x[x > 1] = 0.0
+        x.index_add_(0, i, torch.ones(len(i), x.shape[1], device=x.device))
+        return x, x[i], x[:, [0, 2]], x[i, 1], x[None, ..., ::2]
+
+    check(program, torch.randn(5, 4), torch.tensor([0, 3]))
+
+
+def test_preserves_memory_format():
+    def program(x):
+        y = x.to(memory_format=torch.channels_last)
+        return y, y + 1, torch.empty_like(y).fill_(1), y.contiguous()
+
+    check(program, torch.randn(2, 3, 4, 5))
+
+
+def test_deferred_reads_see_the_value_of_their_moment():
+    x = torch.zeros(3, device="tpu")
+    history = []
+    for i in range(5):
+        x += i
+        history.append(x.clone())
+    assert [h[0].item() for h in history] == [0, 1, 3, 6, 10]
+
+
+def test_on_both_is_fair():
+    expected, found = on_both(lambda x: x + 1, torch.ones(2))
+    assert expected.device.type == "cpu" and found.device.type == "tpu"
