@@ -3,7 +3,11 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <cstdio>
+#include <deque>
+#include <mutex>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -63,23 +67,39 @@ void Blocking(const std::function<void()>& wait) {
   }
 }
 
-Stream::Stream(Device* device, int id, int priority) : device_(device), id_(id), priority_(priority) {
+struct Stream::Queue {
+  std::mutex mutex;              // guards tasks, asleep, and changes of wake_at and stop
+  std::condition_variable work;  // the thread waits here for tasks
+  std::condition_variable done;  // callers wait here for completion or room
+  // The least sequence number that somebody sleeps for: completing it, and no other, costs a notify.
+  std::atomic<uint64_t> wake_at{UINT64_MAX};
+  std::atomic<bool> stop{false};
+  bool asleep = false;
+  std::deque<Task> tasks;
+  nanoseconds usual_gap{0};  // the thread's own: how long it lately waited for a task
+  std::thread thread;
+};
+
+Stream::Stream(Device* device, int id, int priority)
+    : device_(device), id_(id), priority_(priority), queue_(std::make_unique<Queue>()) {
   WatchForks();
-  thread_ = std::thread([this] { Run(); });
-  pthread_setname_np(thread_.native_handle(), absl::StrCat("tpu-stream-", id).substr(0, 15).c_str());
+  queue_->thread = std::thread([this] { Run(); });
+  pthread_setname_np(queue_->thread.native_handle(), absl::StrCat("tpu-stream-", id).substr(0, 15).c_str());
 }
 
 Stream::~Stream() {
   if (InForkedChild()) {
-    new std::thread(std::move(thread_));  // names a thread that this process does not have: neither joined nor freed
+    // Its thread does not exist here but counts as asleep on the condition variable, whose destruction would wait for
+    // it.
+    queue_.release();
     return;
   }
   {
-    std::lock_guard lock(mutex_);
-    stop_ = true;
+    std::lock_guard lock(queue_->mutex);
+    queue_->stop = true;
   }
-  work_.notify_one();
-  thread_.join();
+  queue_->work.notify_one();
+  queue_->thread.join();
 }
 
 bool Stream::OnOwnThread() const { return own_stream == this; }
@@ -93,21 +113,21 @@ uint64_t Stream::Enqueue(Task task) {
     static_cast<void>(told);
     return 0;
   }
-  std::unique_lock lock(mutex_);
-  while (queue_.size() >= kMaxQueued && !OnOwnThread()) {
+  std::unique_lock lock(queue_->mutex);
+  while (queue_->tasks.size() >= kMaxQueued && !OnOwnThread()) {
     // Half the queue is let drain before the next task: one sleep for many tasks.
     const uint64_t half_drained = enqueued_.load(std::memory_order_relaxed) - kMaxQueued / 2;
     lock.unlock();
     WaitFor(half_drained);
     lock.lock();
   }
-  queue_.push_back(std::move(task));
+  queue_->tasks.push_back(std::move(task));
   const uint64_t sequence = enqueued_.load(std::memory_order_relaxed) + 1;
   enqueued_.store(sequence, std::memory_order_release);
-  const bool wake = asleep_;
-  asleep_ = false;  // one notify for each sleep
+  const bool wake = queue_->asleep;
+  queue_->asleep = false;  // one notify for each sleep
   lock.unlock();
-  if (wake) work_.notify_one();
+  if (wake) queue_->work.notify_one();
   return sequence;
 }
 
@@ -118,33 +138,33 @@ void Stream::WaitFor(uint64_t sequence) {
 }
 
 void Stream::SleepUntil(uint64_t sequence) {
-  std::unique_lock lock(mutex_);
-  // Run() stores completed_ and then reads wake_at_; here wake_at_ is stored and then completed_ read. Sequentially
-  // consistent, so one of the two sees the other.
+  std::unique_lock lock(queue_->mutex);
+  // Run() stores completed_ and then reads wake_at; here wake_at is stored and then completed_ read.
+  // Sequentially consistent, so one of the two sees the other.
   while (true) {
-    if (sequence < wake_at_.load(std::memory_order_relaxed)) wake_at_.store(sequence, std::memory_order_seq_cst);
+    if (sequence < queue_->wake_at.load(std::memory_order_relaxed)) queue_->wake_at.store(sequence);
     if (completed_.load(std::memory_order_seq_cst) >= sequence) return;
-    done_.wait(lock);
+    queue_->done.wait(lock);
   }
 }
 
 bool Stream::WaitForWork() {
   auto ready = [this] {
     return enqueued_.load(std::memory_order_acquire) > completed_.load(std::memory_order_relaxed) ||
-           stop_.load(std::memory_order_relaxed);
+           queue_->stop.load(std::memory_order_relaxed);
   };
   if (!ready()) {
     const Clock::time_point start = Clock::now();
-    if (!SpinFor(usual_gap_ < kBusyGap ? kLongSpin : kShortSpin, ready)) {
-      std::unique_lock lock(mutex_);
+    if (!SpinFor(queue_->usual_gap < kBusyGap ? kLongSpin : kShortSpin, ready)) {
+      std::unique_lock lock(queue_->mutex);
       while (!ready()) {
-        asleep_ = true;
-        work_.wait(lock);
+        queue_->asleep = true;
+        queue_->work.wait(lock);
       }
-      asleep_ = false;
+      queue_->asleep = false;
     }
     const nanoseconds gap = std::min<nanoseconds>(Clock::now() - start, 4 * kBusyGap);
-    usual_gap_ = (usual_gap_ * 3 + gap) / 4;
+    queue_->usual_gap = (queue_->usual_gap * 3 + gap) / 4;
   }
   return enqueued_.load(std::memory_order_acquire) > completed_.load(std::memory_order_relaxed);
 }
@@ -154,20 +174,20 @@ void Stream::Run() {
   while (WaitForWork()) {
     Task task;
     {
-      std::lock_guard lock(mutex_);
-      task = std::move(queue_.front());
-      queue_.pop_front();
+      std::lock_guard lock(queue_->mutex);
+      task = std::move(queue_->tasks.front());
+      queue_->tasks.pop_front();
     }
     task();
     task = nullptr;  // what it held is free before anybody sees it completed
     const uint64_t sequence = completed_.load(std::memory_order_relaxed) + 1;
     completed_.store(sequence, std::memory_order_seq_cst);
-    if (sequence >= wake_at_.load(std::memory_order_seq_cst)) {
+    if (sequence >= queue_->wake_at.load(std::memory_order_seq_cst)) {
       {
-        std::lock_guard lock(mutex_);
-        wake_at_.store(UINT64_MAX, std::memory_order_relaxed);  // those who wait for more set it again
+        std::lock_guard lock(queue_->mutex);
+        queue_->wake_at.store(UINT64_MAX, std::memory_order_relaxed);  // those who wait for more set it again
       }
-      done_.notify_all();
+      queue_->done.notify_all();
     }
   }
 }

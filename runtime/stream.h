@@ -10,13 +10,9 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
-#include <thread>
 
 namespace tpu {
 
@@ -46,6 +42,8 @@ class Stream {
   bool OnOwnThread() const;
 
  private:
+  struct Queue;  // the tasks, and what its thread and callers sleep on
+
   void Run();
   bool WaitForWork();  // false: stopped, with an empty queue
   void SleepUntil(uint64_t sequence);
@@ -55,16 +53,7 @@ class Stream {
   const int priority_;
   std::atomic<uint64_t> enqueued_{0};
   std::atomic<uint64_t> completed_{0};
-  // The least sequence number that somebody sleeps for: completing it, and no other, costs a notify.
-  std::atomic<uint64_t> wake_at_{UINT64_MAX};
-  std::atomic<bool> stop_{false};
-  std::mutex mutex_;              // guards queue_, asleep_, and changes of wake_at_ and stop_
-  std::condition_variable work_;  // the thread waits here for tasks
-  std::condition_variable done_;  // callers wait here for completion or room
-  bool asleep_ = false;
-  std::deque<Task> queue_;
-  std::chrono::nanoseconds usual_gap_{0};  // the thread's own: how long it lately waited for a task
-  std::thread thread_;
+  std::unique_ptr<Queue> queue_;
 };
 
 // A point in a stream's order, with the time at which the stream reached it. Copyable handle semantics are the

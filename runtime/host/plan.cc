@@ -1,10 +1,10 @@
 #include "runtime/host/plan.h"
 
-#include <cstring>
 #include <type_traits>
+#include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
+#include "runtime/bytes.h"
 #include "runtime/host/plan_check.h"
 
 namespace tpu::host {
@@ -12,98 +12,58 @@ namespace {
 
 constexpr std::string_view kMagic = "TPUHOST2";
 
-// Writing and reading are one description of the format (Visit below): a field can't be in one and not in the other.
+// Writing and reading share one description of the format (the Visit functions): a field can't be in one alone.
+// Numbers take 64 bits each, whatever their type.
 class Writer {
  public:
   template <typename T>
-    requires std::is_arithmetic_v<T> || std::is_enum_v<T>
-  void operator()(const T& value) {
-    out_.append(reinterpret_cast<const char*>(&value), sizeof(T));
-  }
-  void operator()(const std::string& text) {
-    (*this)(static_cast<uint64_t>(text.size()));
-    out_.append(text);
-  }
-  template <typename T>
-  void operator()(const std::vector<T>& items) {
-    (*this)(static_cast<uint64_t>(items.size()));
-    for (const T& item : items) Field(item);
-  }
-  template <typename T>
-  void Field(const T& item) {
-    if constexpr (requires { (*this)(item); }) {
-      (*this)(item);
+  void operator()(T& field) {
+    if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T>) {
+      bytes_.U64(static_cast<uint64_t>(field));
+    } else if constexpr (std::is_same_v<T, std::string>) {
+      bytes_.String(field);
     } else {
-      Visit(*this, const_cast<T&>(item));
+      Visit(*this, field);
     }
   }
-  std::string Take() { return std::move(out_); }
+  template <typename T>
+  void operator()(std::vector<T>& items) {
+    bytes_.U64(items.size());
+    for (T& item : items) (*this)(item);
+  }
+  std::string Take() && { return std::move(bytes_).Take(); }
 
  private:
-  std::string out_;
+  ByteWriter bytes_;
 };
 
 class Reader {
  public:
-  explicit Reader(std::string_view in) : in_(in) {}
+  explicit Reader(std::string_view in) : bytes_(in) {}
 
   template <typename T>
-    requires std::is_arithmetic_v<T> || std::is_enum_v<T>
-  void operator()(T& value) {
-    if constexpr (std::is_same_v<T, bool>) {
-      uint8_t byte = 0;
-      (*this)(byte);
-      if (byte > 1) failed_ = true;
-      value = byte == 1;
+  void operator()(T& field) {
+    if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T>) {
+      const uint64_t raw = bytes_.U64();
+      field = static_cast<T>(raw);
+      in_range_ &= static_cast<uint64_t>(field) == raw;
+    } else if constexpr (std::is_same_v<T, std::string>) {
+      field = bytes_.String();
     } else {
-      std::string_view raw = Take(sizeof(T));
-      if (!failed_) std::memcpy(&value, raw.data(), sizeof(T));
+      Visit(*this, field);
     }
-  }
-  void operator()(std::string& text) {
-    uint64_t size = 0;
-    (*this)(size);
-    text = Take(size);
   }
   template <typename T>
   void operator()(std::vector<T>& items) {
-    uint64_t size = 0;
-    (*this)(size);
-    // Every item takes at least a byte, so a size that can't be is refused before memory is taken for it.
-    if (failed_ || size > in_.size()) {
-      failed_ = true;
-      return;
-    }
-    items.clear();
-    for (uint64_t i = 0; i < size && !failed_; ++i) {
-      T item{};
-      if constexpr (requires { (*this)(item); }) {
-        (*this)(item);
-      } else {
-        Visit(*this, item);
-      }
-      items.push_back(std::move(item));
-    }
+    const uint64_t count = bytes_.Count(sizeof(uint64_t));
+    for (uint64_t i = 0; i < count && ok(); ++i) (*this)(items.emplace_back());
   }
-  template <typename T>
-  void Field(T& item) {
-    Visit(*this, item);
-  }
-  std::string_view Take(uint64_t size) {
-    if (failed_ || size > in_.size()) {
-      failed_ = true;
-      return {};
-    }
-    std::string_view taken = in_.substr(0, size);
-    in_.remove_prefix(size);
-    return taken;
-  }
-  bool failed() const { return failed_; }
-  bool at_end() const { return in_.empty(); }
+  bool ok() const { return bytes_.ok() && in_range_; }
+  bool AtEnd() const { return bytes_.AtEnd(); }
 
  private:
-  std::string_view in_;
-  bool failed_ = false;
+  ByteReader bytes_;
+  bool in_range_ = true;  // every number fits its field
 };
 
 template <typename V>
@@ -126,7 +86,7 @@ void Visit(V& v, Step& s) {
       v(s.kernel.kernel), v(s.kernel.extent), v(s.kernel.grain);
       break;
     case Step::Kind::kGemm:
-      v.Field(s.gemm);
+      v(s.gemm);
       break;
     case Step::Kind::kCall:
       v(s.call.node), v(s.call.num_inputs);
@@ -156,17 +116,18 @@ void Visit(V& v, Plan& p) {
 
 std::string Plan::Serialize() const {
   Writer writer;
-  Visit(writer, const_cast<Plan&>(*this));
-  return std::string(kMagic) + writer.Take();
+  Plan copy = *this;  // Visit serves reading too, so it takes what it may change
+  writer(copy);
+  return std::string(kMagic) + std::move(writer).Take();
 }
 
 absl::StatusOr<Plan> Plan::Parse(std::string_view bytes) {
   if (bytes.substr(0, kMagic.size()) != kMagic) return absl::InvalidArgumentError("host plan: wrong magic or version");
   Reader reader(bytes.substr(kMagic.size()));
   Plan plan;
-  Visit(reader, plan);
-  if (reader.failed()) return absl::InvalidArgumentError("host plan: cut short, or a field has no such value");
-  if (!reader.at_end()) return absl::InvalidArgumentError("host plan: bytes after its end");
+  reader(plan);
+  if (!reader.ok()) return absl::InvalidArgumentError("host plan: cut short, or a field has no such value");
+  if (!reader.AtEnd()) return absl::InvalidArgumentError("host plan: bytes after its end");
   if (absl::Status status = CheckPlan(plan); !status.ok()) return status;
   return plan;
 }

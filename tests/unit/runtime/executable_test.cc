@@ -2,20 +2,18 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <cstring>
-#include <map>
 #include <numeric>
 #include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "runtime/host/host_device.h"
+#include "tests/support/function_loader.h"
 
 namespace tpu::host {
 namespace {
 
-// "Object code" here is the name of one of these functions.
 void Add(void** p, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; ++i) {
     static_cast<float*>(p[2])[i] = static_cast<float*>(p[0])[i] + static_cast<float*>(p[1])[i];
@@ -39,27 +37,6 @@ void Take(void** p, int64_t begin, int64_t end) {
 void NegateRow(void** p, int64_t begin, int64_t end) {
   for (int64_t i = begin * 8; i < end * 8; ++i) static_cast<float*>(p[0])[i] *= -1;
 }
-
-std::atomic<int> loads{0};
-class NamedKernel : public LoadedKernel {
- public:
-  explicit NamedKernel(KernelFunction function) : function_(function) {}
-  KernelFunction function() const override { return function_; }
-
- private:
-  KernelFunction function_;
-};
-class NamedLoader : public CodeLoader {
- public:
-  absl::StatusOr<std::shared_ptr<LoadedKernel>> Load(const std::string& object) override {
-    ++loads;
-    static const std::map<std::string, KernelFunction> functions = {
-        {"add", Add}, {"add_scalar", AddScalar}, {"take", Take}, {"negate_row", NegateRow}};
-    auto it = functions.find(object);
-    if (it == functions.end()) return absl::InvalidArgumentError("no such kernel: " + object);
-    return std::make_shared<NamedKernel>(it->second);
-  }
-};
 
 using Kind = Slot::Kind;
 
@@ -115,7 +92,7 @@ class ExecutableTest : public testing::Test {
     return plan;
   }
 
-  NamedLoader loader_;
+  FunctionLoader loader_{{{"add", Add}, {"add_scalar", AddScalar}, {"take", Take}, {"negate_row", NegateRow}}};
   std::unique_ptr<Device> device_ = MakeHostDevice(0, 1 << 30, &loader_);
 };
 
@@ -255,13 +232,13 @@ TEST_F(ExecutableTest, RefusesInputsThatAreTooSmall) {
 TEST_F(ExecutableTest, LoadsEqualKernelsOnce) {
   Plan plan = TwoAdds(4, 1);
   plan.kernels[0].key = "loaded once";
-  const int before = loads;
+  const int before = loader_.loads();
   {
     auto first = Load(plan), second = Load(plan);
-    EXPECT_EQ(loads, before + 1);
+    EXPECT_EQ(loader_.loads(), before + 1);
   }
   auto third = Load(plan);
-  EXPECT_EQ(loads, before + 2) << "code goes with its last executable";
+  EXPECT_EQ(loader_.loads(), before + 2) << "code goes with its last executable";
 }
 
 TEST_F(ExecutableTest, LaunchesFromManyThreads) {

@@ -1,0 +1,286 @@
+// What every Device must do, whatever it is.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "tests/conformance/registry.h"
+
+namespace tpu::conformance {
+namespace {
+
+constexpr int64_t kMemory = 64 << 20;
+
+class DeviceTest : public testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    const std::string full = testing::UnitTest::GetInstance()->current_test_info()->name();
+    auto excluded = Case().excluded.find(full.substr(0, full.find('/')));
+    if (excluded != Case().excluded.end()) GTEST_SKIP() << excluded->second;
+    device_ = Case().make(kMemory);
+  }
+  const DeviceCase& Case() const { return Cases()[static_cast<size_t>(GetParam())]; }
+
+  std::unique_ptr<Executable> Load(const Program& program) {
+    absl::StatusOr<std::unique_ptr<Executable>> executable = device_->Load(program);
+    EXPECT_TRUE(executable.ok()) << executable.status();
+    return executable.ok() ? *std::move(executable) : nullptr;
+  }
+  template <typename T>
+  BufferRef Upload(const std::vector<T>& values) {
+    absl::StatusOr<BufferRef> buffer = device_->Allocate(values.size() * sizeof(T));
+    EXPECT_TRUE(buffer.ok()) << buffer.status();
+    EXPECT_TRUE(device_->CopyFromHost(values.data(), *buffer, values.size() * sizeof(T)).ok());
+    return *buffer;
+  }
+  std::vector<float> Download(const BufferRef& buffer, size_t n) {
+    std::vector<float> values(n, -1);
+    EXPECT_TRUE(device_->CopyToHost(buffer, values.data(), n * sizeof(float)).ok());
+    return values;
+  }
+  static std::vector<float> Iota(size_t n) {
+    std::vector<float> values(n);
+    std::iota(values.begin(), values.end(), 0.0f);
+    return values;
+  }
+
+  std::unique_ptr<Device> device_;
+};
+
+TEST_P(DeviceTest, DescribesItself) {
+  EXPECT_EQ(device_->index(), 0);
+  EXPECT_FALSE(device_->Describe().empty());
+  EXPECT_FALSE(device_->Target().empty());
+  EXPECT_EQ(device_->Target(), Case().make(kMemory)->Target()) << "it is part of cache keys";
+}
+
+TEST_P(DeviceTest, CopiesThereAndBack) {
+  for (size_t n : {size_t{0}, size_t{1}, size_t{1000}, size_t{3} << 20}) {
+    const std::vector<float> values = Iota(n);
+    const BufferRef buffer = Upload(values);
+    EXPECT_EQ(buffer->bytes(), n * sizeof(float));
+    EXPECT_EQ(Download(buffer, n), values);
+  }
+}
+
+TEST_P(DeviceTest, RefusesCopiesBeyondABuffer) {
+  const BufferRef buffer = Upload(std::vector<float>{1, 2});
+  char data[64] = {};
+  EXPECT_EQ(device_->CopyFromHost(data, buffer, 64).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(device_->CopyToHost(buffer, data, 64).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(device_->CopyToHost(nullptr, data, 1).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Download(buffer, 2), (std::vector<float>{1, 2}));
+}
+
+TEST_P(DeviceTest, Launches) {
+  for (int64_t n : {1, 7, 100000}) {
+    auto add = Load(Case().add(n));
+    const std::vector<float> x = Iota(static_cast<size_t>(n));
+    Argument inputs[] = {{.buffer = Upload(x)}, {.buffer = Upload(x)}};
+    BufferRef output[1];
+    ASSERT_TRUE(add->Launch(absl::MakeSpan(inputs), absl::MakeSpan(output), nullptr).ok());
+    EXPECT_EQ(Download(output[0], x.size()).back(), 2 * x.back());
+    EXPECT_EQ(Download(inputs[1].buffer, x.size()), x) << "inputs that were not donated stay";
+  }
+}
+
+TEST_P(DeviceTest, WritesOverADonatedBuffer) {
+  auto add = Load(Case().add(1 << 20));
+  const std::vector<float> x = Iota(1 << 20);
+  Argument inputs[] = {{.buffer = Upload(x)}, {.buffer = Upload(x), .donated = true}};
+  device_->ResetPeakMemoryStats();
+  const int64_t before = device_->memory_stats().allocated_bytes;
+  BufferRef output[1];
+  ASSERT_TRUE(add->Launch(absl::MakeSpan(inputs), absl::MakeSpan(output), nullptr).ok());
+  EXPECT_EQ(Download(output[0], x.size())[77], 154);
+  EXPECT_LT(device_->memory_stats().peak_allocated_bytes, before + (1 << 22)) << "no memory for the output";
+}
+
+TEST_P(DeviceTest, LeavesADonatedBufferThatOthersHold) {
+  auto add = Load(Case().add(4));
+  BufferRef held = Upload(std::vector<float>{1, 1, 1, 1});
+  Argument inputs[] = {{.buffer = Upload(Iota(4))}, {.buffer = held, .donated = true}};
+  BufferRef output[1];
+  ASSERT_TRUE(add->Launch(absl::MakeSpan(inputs), absl::MakeSpan(output), nullptr).ok());
+  EXPECT_EQ(Download(held, 4), (std::vector<float>{1, 1, 1, 1}));
+  EXPECT_EQ(Download(output[0], 4), (std::vector<float>{1, 2, 3, 4}));
+}
+
+TEST_P(DeviceTest, OneBufferAsBothInputsIsNotWrittenOver) {
+  auto add = Load(Case().add(4));
+  BufferRef x = Upload(Iota(4));
+  Argument inputs[] = {{.buffer = x}, {.buffer = std::move(x), .donated = true}};
+  BufferRef output[1];
+  ASSERT_TRUE(add->Launch(absl::MakeSpan(inputs), absl::MakeSpan(output), nullptr).ok());
+  EXPECT_EQ(Download(inputs[0].buffer, 4), Iota(4));
+  EXPECT_EQ(Download(output[0], 4), (std::vector<float>{0, 2, 4, 6}));
+}
+
+TEST_P(DeviceTest, SharesTheBufferOfAnUnchangedInput) {
+  auto identity = Load(Case().identity(4));
+  Argument inputs[] = {{.buffer = Upload(Iota(4))}};
+  BufferRef outputs[2];
+  const int64_t before = device_->memory_stats().allocated_bytes;
+  ASSERT_TRUE(identity->Launch(absl::MakeSpan(inputs), absl::MakeSpan(outputs), nullptr).ok());
+  EXPECT_EQ(device_->memory_stats().allocated_bytes, before);
+  EXPECT_EQ(Download(outputs[0], 4), Iota(4));
+  EXPECT_EQ(Download(outputs[1], 4), Iota(4));
+}
+
+TEST_P(DeviceTest, ReportsAnErrorOfAKernelAndGoesOn) {
+  auto take = Load(Case().take(10, 3));
+  Argument inputs[] = {{.buffer = Upload(Iota(10))}, {.buffer = Upload(std::vector<int64_t>{0, 10, 2})}};
+  BufferRef output[1];
+  EXPECT_EQ(take->Launch(absl::MakeSpan(inputs), absl::MakeSpan(output), nullptr).code(),
+            absl::StatusCode::kOutOfRange);
+  inputs[1].buffer = Upload(std::vector<int64_t>{0, 9, 2});
+  ASSERT_TRUE(take->Launch(absl::MakeSpan(inputs), absl::MakeSpan(output), nullptr).ok());
+  EXPECT_EQ(Download(output[0], 3), (std::vector<float>{0, 9, 2}));
+}
+
+TEST_P(DeviceTest, HandsNodesToTheRunnerAndPassesItsErrorOn) {
+  auto call = Load(Case().call(4));
+  EXPECT_EQ(call->calls_per_launch(), 1);
+  Argument inputs[] = {{.buffer = Upload(Iota(4))}};
+  BufferRef output[1];
+  auto add_one = [&](int node, absl::Span<const Argument> in, absl::Span<BufferRef> out) {
+    EXPECT_EQ(node, 3);
+    std::vector<float> values = Download(in[0].buffer, 4);
+    for (float& v : values) v += 1;
+    out[0] = Upload(values);
+    return absl::OkStatus();
+  };
+  ASSERT_TRUE(call->Launch(absl::MakeSpan(inputs), absl::MakeSpan(output), add_one).ok());
+  EXPECT_EQ(Download(output[0], 4), (std::vector<float>{1, 2, 3, 4}));
+  auto fails = [](int, absl::Span<const Argument>, absl::Span<BufferRef>) { return absl::DataLossError("gone"); };
+  EXPECT_EQ(call->Launch(absl::MakeSpan(inputs), absl::MakeSpan(output), fails), absl::DataLossError("gone"));
+}
+
+TEST_P(DeviceTest, RefusesInputsThatAreNotTheProgramsOwn) {
+  auto add = Load(Case().add(100));
+  BufferRef output[1];
+  Argument small[] = {{.buffer = Upload(Iota(100))}, {.buffer = Upload(Iota(99))}};
+  EXPECT_EQ(add->Launch(absl::MakeSpan(small), absl::MakeSpan(output), nullptr).code(),
+            absl::StatusCode::kInvalidArgument);
+  Argument one[] = {{.buffer = Upload(Iota(100))}};
+  EXPECT_EQ(add->Launch(absl::MakeSpan(one), absl::MakeSpan(output), nullptr).code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST_P(DeviceTest, RefusesProgramsItCannotRead) {
+  Program program = Case().add(4);
+  program.format = "punched cards";
+  EXPECT_FALSE(device_->Load(program).ok());
+  program = Case().add(4);
+  program.bytes.resize(program.bytes.size() / 2);
+  EXPECT_FALSE(device_->Load(program).ok());
+  program = Case().add(4);
+  program.bytes.clear();
+  EXPECT_FALSE(device_->Load(program).ok());
+}
+
+TEST_P(DeviceTest, CountsMemory) {
+  const MemoryStats start = device_->memory_stats();
+  EXPECT_EQ(start.limit_bytes, kMemory);
+  BufferRef buffer = *device_->Allocate(1 << 20);
+  MemoryStats now = device_->memory_stats();
+  EXPECT_EQ(now.allocated_bytes, start.allocated_bytes + (1 << 20));
+  EXPECT_EQ(now.num_allocs, start.num_allocs + 1);
+  EXPECT_GE(now.reserved_bytes, now.allocated_bytes);
+  buffer = nullptr;
+  now = device_->memory_stats();
+  EXPECT_EQ(now.allocated_bytes, start.allocated_bytes);
+  EXPECT_GE(now.peak_allocated_bytes, start.allocated_bytes + (1 << 20));
+  device_->ResetPeakMemoryStats();
+  EXPECT_EQ(device_->memory_stats().peak_allocated_bytes, start.allocated_bytes);
+  device_->EmptyCache();
+  EXPECT_LE(device_->memory_stats().reserved_bytes, now.reserved_bytes);
+}
+
+TEST_P(DeviceTest, RunsOutOfMemoryWithTheNumbersAndGoesOn) {
+  std::vector<BufferRef> held;
+  absl::Status status;
+  while (status.ok()) {
+    absl::StatusOr<BufferRef> buffer = device_->Allocate(8 << 20);
+    status = buffer.status();
+    if (buffer.ok()) held.push_back(*buffer);
+    ASSERT_LE(held.size(), static_cast<size_t>(kMemory / (8 << 20)));
+  }
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(status.message().find("Tried to allocate 8.00 MiB"), absl::string_view::npos) << status;
+  EXPECT_NE(status.message().find("64.00 MiB"), absl::string_view::npos) << status;
+  EXPECT_GE(device_->memory_stats().num_ooms, 1);
+  held.pop_back();
+  EXPECT_TRUE(device_->Allocate(8 << 20).ok());
+}
+
+TEST_P(DeviceTest, ALaunchThatDoesNotFitIsAnErrorAndLeaksNothing) {
+  constexpr int64_t kElements = 6 << 20;  // two inputs of 24 MiB fit, the output does not
+  auto add = Load(Case().add(kElements));
+  const std::vector<float> x(kElements, 1);
+  Argument inputs[] = {{.buffer = Upload(x)}, {.buffer = Upload(x)}};
+  const int64_t before = device_->memory_stats().allocated_bytes;
+  {
+    BufferRef output[1];
+    EXPECT_EQ(add->Launch(absl::MakeSpan(inputs), absl::MakeSpan(output), nullptr).code(),
+              absl::StatusCode::kResourceExhausted);
+  }
+  EXPECT_EQ(device_->memory_stats().allocated_bytes, before);
+  inputs[1].donated = true;
+  BufferRef output[1];
+  EXPECT_TRUE(add->Launch(absl::MakeSpan(inputs), absl::MakeSpan(output), nullptr).ok()) << "donation needs no memory";
+  EXPECT_EQ(Download(output[0], kElements).back(), 2);
+}
+
+TEST_P(DeviceTest, ServesManyThreads) {
+  auto add = Load(Case().add(3000));
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 6; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 40; ++i) {
+        const float value = static_cast<float>(t * 100 + i);
+        Argument inputs[] = {{.buffer = Upload(std::vector<float>(3000, value))},
+                             {.buffer = Upload(std::vector<float>(3000, 1)), .donated = i % 2 == 0}};
+        BufferRef output[1];
+        ASSERT_TRUE(add->Launch(absl::MakeSpan(inputs), absl::MakeSpan(output), nullptr).ok());
+        ASSERT_EQ(Download(output[0], 3000), std::vector<float>(3000, value + 1));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(device_->memory_stats().allocated_bytes, 0);
+}
+
+std::vector<int> Indices() {
+  std::vector<int> indices(Cases().size());
+  std::iota(indices.begin(), indices.end(), 0);
+  return indices;
+}
+
+INSTANTIATE_TEST_SUITE_P(Conformance, DeviceTest, testing::ValuesIn(Indices()),
+                         [](const auto& info) { return Cases()[static_cast<size_t>(info.param)].name; });
+
+TEST(Exclusions, NameTestsThatExist) {
+  std::set<std::string> names;
+  const testing::UnitTest& all = *testing::UnitTest::GetInstance();
+  for (int s = 0; s < all.total_test_suite_count(); ++s) {
+    const testing::TestSuite& suite = *all.GetTestSuite(s);
+    for (int i = 0; i < suite.total_test_count(); ++i) {
+      const std::string full = suite.GetTestInfo(i)->name();
+      names.insert(full.substr(0, full.find('/')));
+    }
+  }
+  for (const DeviceCase& device_case : Cases()) {
+    for (const auto& [test, reason] : device_case.excluded) {
+      EXPECT_TRUE(names.count(test)) << device_case.name << " excludes " << test << ", which is no test";
+      EXPECT_FALSE(reason.empty()) << device_case.name << " excludes " << test << " without a reason";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tpu::conformance

@@ -1,0 +1,202 @@
+#include "runtime/host/gemm.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <bit>
+#include <cmath>
+#include <complex>
+#include <random>
+#include <type_traits>
+#include <vector>
+
+#include "runtime/host/matrix_library.h"
+
+namespace tpu::host {
+namespace {
+
+struct Half {  // bf16 by its bits
+  uint16_t bits = 0;
+  Half() = default;
+  Half(float f) : bits(static_cast<uint16_t>((std::bit_cast<uint32_t>(f) + 0x8000) >> 16)) {}
+  operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+};
+
+template <typename T>
+constexpr DType kDType = DType::kFloat32;
+template <>
+constexpr DType kDType<double> = DType::kFloat64;
+template <>
+constexpr DType kDType<Half> = DType::kBFloat16;
+template <>
+constexpr DType kDType<_Float16> = DType::kFloat16;
+template <>
+constexpr DType kDType<int32_t> = DType::kInt32;
+template <>
+constexpr DType kDType<int64_t> = DType::kInt64;
+template <>
+constexpr DType kDType<uint8_t> = DType::kUInt8;
+template <>
+constexpr DType kDType<std::complex<float>> = DType::kComplex64;
+
+template <typename T>
+std::vector<T> RandomSmallIntegers(size_t n, unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<T> values(n);
+  // Exactly representable, and so are all sums of their products below: results can be compared for equality.
+  for (T& v : values) v = static_cast<T>(static_cast<int>(random() % 3) - (std::is_unsigned_v<T> ? 0 : 1));
+  return values;
+}
+
+// A product with padding and offsets everywhere, against its definition.
+template <typename T, typename Out = T>
+void Compare(GemmStep g) {
+  g.dtype = kDType<T>;
+  g.out_dtype = kDType<Out>;
+  const int64_t rows_a = g.trans_a ? g.k : g.m, cols_a = g.trans_a ? g.m : g.k;
+  const int64_t rows_b = g.trans_b ? g.n : g.k, cols_b = g.trans_b ? g.k : g.n;
+  g.lda = cols_a + 3, g.ldb = cols_b + 1, g.ldc = g.n + 2;
+  g.offset_a = 5, g.offset_b = 1, g.offset_c = 2;
+  int64_t batches = 1;
+  g.stride_a.resize(g.batch.size()), g.stride_b.resize(g.batch.size()), g.stride_c.resize(g.batch.size());
+  for (size_t d = g.batch.size(); d-- > 0;) {
+    g.stride_a[d] = d == 0 ? 0 : rows_a * g.lda * batches;  // the outermost dimension repeats A
+    g.stride_b[d] = rows_b * g.ldb * batches;
+    g.stride_c[d] = (g.m * g.ldc + 4) * batches;
+    batches *= g.batch[d];
+  }
+  const auto a = RandomSmallIntegers<T>(static_cast<size_t>(g.offset_a + rows_a * g.lda * batches + 8), 1);
+  const auto b = RandomSmallIntegers<T>(static_cast<size_t>(g.offset_b + rows_b * g.ldb * batches + 8), 2);
+  auto c = RandomSmallIntegers<Out>(static_cast<size_t>(g.offset_c + (g.m * g.ldc + 4) * batches + 8), 3);
+  auto expected = c;
+  for (int64_t batch = 0; batch < batches; ++batch) {
+    int64_t at_a = g.offset_a, at_b = g.offset_b, at_c = g.offset_c, index = batch;
+    for (size_t d = g.batch.size(); d-- > 0; index /= g.batch[d]) {
+      at_a += index % g.batch[d] * g.stride_a[d];
+      at_b += index % g.batch[d] * g.stride_b[d];
+      at_c += index % g.batch[d] * g.stride_c[d];
+    }
+    for (int64_t i = 0; i < g.m; ++i) {
+      for (int64_t j = 0; j < g.n; ++j) {
+        Out& out = expected[at_c + i * g.ldc + j];
+        double sum = 0;
+        if constexpr (!std::is_same_v<T, std::complex<float>>) {
+          if (g.accumulate) sum = static_cast<double>(out);
+          for (int64_t p = 0; p < g.k; ++p) {
+            sum += static_cast<double>(a[at_a + (g.trans_a ? p * g.lda + i : i * g.lda + p)]) *
+                   static_cast<double>(b[at_b + (g.trans_b ? j * g.ldb + p : p * g.ldb + j)]);
+          }
+          out = static_cast<Out>(sum);
+        } else {
+          Out complex_sum = g.accumulate ? out : Out{};
+          for (int64_t p = 0; p < g.k; ++p) {
+            complex_sum += a[at_a + (g.trans_a ? p * g.lda + i : i * g.lda + p)] *
+                           b[at_b + (g.trans_b ? j * g.ldb + p : p * g.ldb + j)];
+          }
+          out = complex_sum;
+        }
+      }
+    }
+  }
+  RunGemm(g, a.data(), b.data(), c.data(), {});
+  for (size_t i = 0; i < c.size(); ++i) {
+    ASSERT_EQ(c[i], expected[i]) << "element " << i << " of " << g.m << "x" << g.n << "x" << g.k << " ta " << g.trans_a
+                                 << " tb " << g.trans_b << " acc " << g.accumulate << " batches " << batches;
+  }
+}
+
+template <typename T, typename Out = T>
+void CompareMany() {
+  const int64_t shapes[][3] = {{1, 1, 1}, {3, 5, 7}, {1, 300, 40}, {200, 1, 33}, {1, 70, 1}, {65, 33, 0}, {64, 64, 20}};
+  for (const auto& [m, n, k] : shapes) {
+    for (int flags = 0; flags < 8; ++flags) {
+      GemmStep g;
+      g.m = m, g.n = n, g.k = k;
+      g.trans_a = flags & 1, g.trans_b = flags & 2, g.accumulate = flags & 4;
+      Compare<T, Out>(g);
+      g.batch = {2, 3};
+      Compare<T, Out>(g);
+    }
+  }
+}
+
+TEST(Gemm, Float32) { CompareMany<float>(); }
+TEST(Gemm, Float64) { CompareMany<double>(); }
+TEST(Gemm, BFloat16) { CompareMany<Half>(); }
+TEST(Gemm, BFloat16IntoFloat32) { CompareMany<Half, float>(); }
+TEST(Gemm, Float16) { CompareMany<_Float16>(); }
+TEST(Gemm, Int32) { CompareMany<int32_t>(); }
+TEST(Gemm, Int64) { CompareMany<int64_t>(); }
+TEST(Gemm, UInt8) { CompareMany<uint8_t>(); }
+TEST(Gemm, Complex64) { CompareMany<std::complex<float>>(); }
+
+TEST(Gemm, LargeEnoughToBeCut) {
+  for (bool trans : {false, true}) {
+    GemmStep g{.trans_a = trans, .trans_b = !trans, .m = 700, .n = 130, .k = 520};
+    Compare<float>(g);
+    Compare<Half, float>(g);
+    g = {.trans_b = trans, .m = 3, .n = 4000, .k = 300};
+    Compare<float>(g);
+    g = {.trans_b = trans, .m = 1, .n = 5000, .k = 700};
+    Compare<float>(g);
+    Compare<Half, float>(g);
+    g = {.trans_a = trans, .m = 5000, .n = 1, .k = 700};
+    Compare<float>(g);
+    g = {.trans_b = trans, .m = 40, .n = 40, .k = 40, .batch = {3, 40}};
+    Compare<float>(g);
+  }
+}
+
+std::atomic<int64_t> rows_seen{0};
+
+TEST(Gemm, TheEpilogueSeesEveryRowOnceAfterItsProduct) {
+  for (auto [m, n, k, batch] : {std::array<int64_t, 4>{1000, 64, 64, 1}, {2, 3000, 100, 3}, {30, 30, 30, 50}}) {
+    std::vector<float> a(static_cast<size_t>(batch * m * k), 1), b(static_cast<size_t>(k * n), 2);
+    std::vector<float> c(static_cast<size_t>(batch * m * n), -1);
+    GemmStep g{.m = m, .n = n, .k = k, .lda = k, .ldb = n, .ldc = n};
+    g.batch = {batch}, g.stride_a = {m * k}, g.stride_b = {0}, g.stride_c = {m * n};
+    rows_seen = 0;
+    auto halve = [](void** pointers, int64_t begin, int64_t end) {
+      const int64_t cols = *static_cast<int64_t*>(pointers[1]);
+      for (int64_t i = begin * cols; i < end * cols; ++i) static_cast<float*>(pointers[0])[i] /= 2;
+      rows_seen += end - begin;
+    };
+    void* pointers[] = {c.data(), &n};
+    RunGemm(g, a.data(), b.data(), c.data(), {halve, pointers});
+    EXPECT_EQ(rows_seen, batch * m);
+    for (float x : c) ASSERT_EQ(x, static_cast<float>(k));
+  }
+}
+
+// Stands for a BLAS: column-major, checks what it is given, counts itself.
+std::atomic<int> library_calls{0};
+void CheckedSgemm(const char* ta, const char* tb, const int* m, const int* n, const int* k, const float* alpha,
+                  const float* a, const int* lda, const float* b, const int* ldb, const float* beta, float* c,
+                  const int* ldc) {
+  ++library_calls;
+  EXPECT_GE(*lda, *ta == 'N' ? *m : *k);
+  EXPECT_GE(*ldb, *tb == 'N' ? *k : *n);
+  EXPECT_GE(*ldc, *m);
+  for (int j = 0; j < *n; ++j) {
+    for (int i = 0; i < *m; ++i) {
+      float sum = *beta == 0 ? 0 : *beta * c[i + j * *ldc];
+      for (int p = 0; p < *k; ++p) {
+        sum += *alpha * (*ta == 'N' ? a[i + p * *lda] : a[p + i * *lda]) *
+               (*tb == 'N' ? b[p + j * *ldb] : b[j + p * *ldb]);
+      }
+      c[i + j * *ldc] = sum;
+    }
+  }
+}
+
+TEST(Gemm, GoesThroughTheLibraryWhenThereIsOne) {
+  SetMatrixLibrary({.name = "checked", .sgemm = CheckedSgemm});
+  library_calls = 0;
+  CompareMany<float>();
+  CompareMany<Half>();
+  SetMatrixLibrary({});
+  EXPECT_GT(library_calls, 100);
+}
+
+}  // namespace
+}  // namespace tpu::host

@@ -1,0 +1,143 @@
+#include "runtime/host/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <random>
+
+#include "absl/status/status.h"
+
+namespace tpu::host {
+namespace {
+
+// One of everything.
+Plan FullPlan() {
+  Plan plan;
+  plan.num_inputs = 2;
+  plan.num_call_buffers = 1;
+  plan.arena_bytes = 4096;
+  plan.constants = std::string(64, 'c');
+  plan.kernels = {{"key", "object"}, {"other", std::string("\0\1", 2)}};
+  plan.slots = {{Slot::Kind::kInput, 0, 0, 1024},   {Slot::Kind::kInput, 1, 0, 8},   {Slot::Kind::kTemp, 0, 512, 1024},
+                {Slot::Kind::kCall, 0, 0, 256},     {Slot::Kind::kOutput, 0, 0, 64}, {Slot::Kind::kConstant, 0, 32, 32},
+                {Slot::Kind::kTemp, 0, 2048, 1024}, {Slot::Kind::kOutput, 1, 0, 16}};
+  plan.outputs = {{.may_overwrite = 0, .bytes = 64},
+                  {.bytes = 16},
+                  {.kind = OutputSpec::Kind::kInput, .source = 1, .bytes = 8},
+                  {.kind = OutputSpec::Kind::kOutput, .source = 0, .bytes = 64},
+                  {.kind = OutputSpec::Kind::kCall, .source = 0, .bytes = 256}};
+  Step kernel{.kind = Step::Kind::kKernel, .label = "add", .slots = {0, 1, 2}, .kernel = {0, 256, 64}};
+  Step gemm{.kind = Step::Kind::kGemm, .label = "dot", .slots = {0, 2, 6}};
+  gemm.gemm = {.trans_a = true,
+               .accumulate = true,
+               .m = 4,
+               .n = 8,
+               .k = 3,
+               .lda = 4,
+               .ldb = 8,
+               .ldc = 8,
+               .offset_b = 16,
+               .batch = {2, 3},
+               .stride_a = {36, 12},
+               .stride_b = {0, 24},
+               .stride_c = {96, 32},
+               .epilogue = 1,
+               .epilogue_slots = {6, 5}};
+  Step call{.kind = Step::Kind::kCall, .label = "aten::sort", .slots = {6, 1, 3, 7}, .call = {5, 2}};
+  Step copy{.kind = Step::Kind::kCopy, .label = "", .slots = {5, 4}};
+  plan.steps = {kernel, gemm, call, copy};
+  return plan;
+}
+
+TEST(Plan, ComesBackAsItWas) {
+  const Plan plan = FullPlan();
+  const std::string bytes = plan.Serialize();
+  absl::StatusOr<Plan> parsed = Plan::Parse(bytes);
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->Serialize(), bytes);
+  EXPECT_EQ(parsed->steps[1].gemm.stride_a, plan.steps[1].gemm.stride_a);
+  EXPECT_EQ(parsed->steps[1].gemm.epilogue, 1);
+  EXPECT_EQ(parsed->steps[2].call.node, 5);
+  EXPECT_EQ(parsed->steps[0].label, "add");
+  EXPECT_EQ(parsed->kernels[1].object, plan.kernels[1].object);
+  EXPECT_EQ(parsed->outputs[0].may_overwrite, 0);
+  EXPECT_EQ(parsed->outputs[1].may_overwrite, -1);
+  EXPECT_EQ(parsed->slots[2].offset, 512u);
+  EXPECT_EQ(parsed->constants, plan.constants);
+}
+
+TEST(Plan, RefusesWhatReachesOutsideItsSlots) {
+  const std::pair<const char*, std::function<void(Plan&)>> changes[] = {
+      {"temp outside the arena", [](Plan& p) { p.slots[2].offset = 4096; }},
+      {"temp whose end overflows", [](Plan& p) { p.slots[2].offset = UINT64_MAX - 8; }},
+      {"constant outside", [](Plan& p) { p.slots[5].bytes = 33; }},
+      {"input number", [](Plan& p) { p.slots[1].index = 2; }},
+      {"output number", [](Plan& p) { p.slots[4].index = 9; }},
+      {"slot larger than its output", [](Plan& p) { p.slots[4].bytes = 65; }},
+      {"slot of an output that is an input", [](Plan& p) { p.slots[4].index = 2; }},
+      {"slot number", [](Plan& p) { p.steps[0].slots[1] = 8; }},
+      {"kernel number", [](Plan& p) { p.steps[0].kernel.kernel = 2; }},
+      {"negative extent", [](Plan& p) { p.steps[0].kernel.extent = -1; }},
+      {"no grain", [](Plan& p) { p.steps[0].kernel.grain = 0; }},
+      {"product beyond A", [](Plan& p) { p.steps[1].gemm.batch[0] = 9; }},
+      {"product beyond B", [](Plan& p) { p.steps[1].gemm.offset_b = 256; }},
+      {"product beyond C", [](Plan& p) { p.steps[1].gemm.ldc = 64; }},
+      {"product whose extent overflows", [](Plan& p) { p.steps[1].gemm.stride_c[0] = INT64_MAX; }},
+      {"negative offset", [](Plan& p) { p.steps[1].gemm.offset_a = -1; }},
+      {"rows that overlap", [](Plan& p) { p.steps[1].gemm.ldc = 7; }},
+      {"a stride for each batch", [](Plan& p) { p.steps[1].gemm.stride_a.pop_back(); }},
+      {"four batch dimensions",
+       [](Plan& p) {
+         GemmStep& g = p.steps[1].gemm;
+         g.batch.assign(4, 1), g.stride_a.assign(4, 0), g.stride_b.assign(4, 0), g.stride_c.assign(4, 0);
+       }},
+      {"product into an input", [](Plan& p) { p.steps[1].slots[2] = 0; }},
+      {"product of opaque values", [](Plan& p) { p.steps[1].gemm.dtype = DType::kOpaque32; }},
+      {"product into another type", [](Plan& p) { p.steps[1].gemm.out_dtype = DType::kInt32; }},
+      {"epilogue number", [](Plan& p) { p.steps[1].gemm.epilogue = 2; }},
+      {"epilogue slot", [](Plan& p) { p.steps[1].gemm.epilogue_slots[0] = 80; }},
+      {"call buffer before it is made", [](Plan& p) { p.steps[0].slots[0] = 3; }},
+      {"call with too many inputs", [](Plan& p) { p.steps[2].call.num_inputs = 5; }},
+      {"call into a temporary", [](Plan& p) { p.steps[2].slots[3] = 6; }},
+      {"copy beyond its destination", [](Plan& p) { p.steps[3].slots = {0, 4}; }},
+      {"copy into a constant", [](Plan& p) { p.steps[3].slots = {5, 5}; }},
+      {"overwritten input", [](Plan& p) { p.outputs[0].may_overwrite = 2; }},
+      {"a later output", [](Plan& p) { p.outputs[3].source = 3; }},
+      {"call buffer nobody makes", [](Plan& p) { p.steps.erase(p.steps.begin() + 2); }},
+      {"unknown step", [](Plan& p) { p.steps[3].kind = static_cast<Step::Kind>(77); }},
+      {"unknown element type", [](Plan& p) { p.steps[1].gemm.dtype = static_cast<DType>(40); }},
+  };
+  for (const auto& [what, change] : changes) {
+    Plan plan = FullPlan();
+    change(plan);
+    EXPECT_EQ(Plan::Parse(plan.Serialize()).status().code(), absl::StatusCode::kInvalidArgument) << what;
+  }
+}
+
+TEST(Plan, EveryTruncationIsRefused) {
+  const std::string bytes = FullPlan().Serialize();
+  for (size_t size = 0; size < bytes.size(); ++size) EXPECT_FALSE(Plan::Parse(bytes.substr(0, size)).ok()) << size;
+  EXPECT_FALSE(Plan::Parse(bytes + "x").ok());
+}
+
+// Damage is refused or gives another consistent plan (which then serialises and parses to itself); never a crash.
+TEST(Plan, SurvivesRandomDamage) {
+  const std::string good = FullPlan().Serialize();
+  std::mt19937 random(7);
+  int survived = 0;
+  for (int i = 0; i < 50000; ++i) {
+    std::string bytes = good;
+    for (int flips = 1 + static_cast<int>(random() % 4); flips > 0; --flips) {
+      const size_t at = random() % bytes.size();
+      bytes[at] = random() % 2 ? static_cast<char>(random()) : static_cast<char>(bytes[at] ^ (1 << random() % 8));
+    }
+    absl::StatusOr<Plan> plan = Plan::Parse(bytes);
+    if (!plan.ok()) continue;
+    ++survived;
+    EXPECT_EQ(plan->Serialize(), bytes);
+  }
+  EXPECT_GT(survived, 0);
+}
+
+}  // namespace
+}  // namespace tpu::host
