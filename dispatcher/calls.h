@@ -1,0 +1,124 @@
+// Making Calls: what an ATen call on given kinds of tensors means to the layers below, interned so that recording the
+// same call again is one hash look-up.
+//
+// Operator is what a schema says, parsed once; Signature is an operator on kinds of operands with PyTorch's own shape
+// inference answered. Both live as long as the process. Any thread.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
+#include "compiler/fragment.h"
+#include "dispatcher/layout.h"
+#include "jit/value.h"
+#include "jit/window.h"
+
+namespace tpu {
+
+// How one schema argument is recorded.
+enum class ArgumentKind : uint8_t { kTensor, kTensorList, kScalar, kScalarList, kGenerator, kAttribute };
+
+// The type of a scalar operand, and what it is rebuilt as for a host kernel.
+struct ScalarSpec {
+  enum class As : uint8_t { kScalar, kFloat, kTensor };
+  As as = As::kScalar;
+  DType dtype = DType::kFloat64;                             // kBool, kInt64 or kFloat64
+  c10::ScalarType tensor_type = c10::ScalarType::Undefined;  // kTensor: the 0-dim CPU tensor's
+  bool wrapped_number = false;                               // kTensor: a Python number
+};
+
+// How a Call runs as a kernel of ATen's on the host: Call::host_kernel.
+struct HostKernel {
+  c10::OperatorHandle op;
+  std::vector<c10::IValue> constants;     // by argument: the attributes; None where operands go
+  std::vector<ScalarSpec> scalars;        // by operand (scalar operands only)
+  std::vector<c10::ScalarType> operands;  // by operand: element type (tensor operands only)
+  std::vector<int> mutated;               // arguments that the kernel writes: cloned first, results in this order
+  std::vector<c10::ScalarType> results;   // element types the results are converted to
+  bool seeded = false;                    // the last two operands are Philox seed and offset
+};
+
+// A result's place in a new tensor, or an argument that is written.
+struct Signature {
+  Call call;
+  std::unique_ptr<HostKernel> host_kernel;
+  std::vector<const Layout*> results;  // of call.results: the strides that new tensors get
+  uint64_t random_counters = 0;        // Philox counters each call takes
+  // False: can't be recorded (its result's shape depends on data, it returns numbers, or has no shape inference);
+  // it runs at once on the host.
+  bool recordable = true;
+};
+
+struct Operator {
+  c10::OperatorHandle op;
+  // What is recorded: the functional form of an in-place or out= operator, if it has one; else op itself.
+  c10::OperatorHandle recorded;
+  std::string name;                 // of `recorded`
+  std::vector<ArgumentKind> kinds;  // by argument of op
+  std::vector<int> mutated;         // arguments that are written, in order
+  std::vector<int> out;             // of these, the out= arguments: resized to the result, their old value unread
+  std::vector<int> return_alias;    // by return: the mutated argument it is, or -1 for a new tensor
+  bool functional_form = false;     // recorded != op
+  bool returns_tensors = true;      // only tensors and lists of tensors
+  bool static_scalars = false;      // CompilerBackend::StaticScalars
+  bool seeded = false;              // tagged nondeterministic_seeded
+  bool data_dependent = false;      // tagged dynamic_output_shape or data_dependent_output
+  bool is_view = false;             // returns a view of an argument it doesn't write
+
+  explicit Operator(const c10::OperatorHandle& op);
+  bool IsOut(int argument) const { return std::find(out.begin(), out.end(), argument) != out.end(); }
+  static Operator& Of(const c10::OperatorHandle& op);
+
+  // The signature for these words (Collected::words), or null.
+  const Signature* Find(absl::Span<const uint64_t> words);
+  const Signature* Insert(absl::Span<const uint64_t> words, std::unique_ptr<Signature> signature);
+
+ private:
+  struct Words {
+    using is_transparent = void;
+    size_t operator()(absl::Span<const uint64_t> w) const;
+    bool operator()(absl::Span<const uint64_t> a, absl::Span<const uint64_t> b) const { return a == b; }
+  };
+  std::mutex mutex_;
+  absl::flat_hash_map<std::vector<uint64_t>, std::unique_ptr<Signature>, Words, Words> signatures_;
+};
+
+// One call's arguments, taken from the stack: operands in order, and words that say everything about the call but the
+// operands' values.
+struct Collected {
+  absl::InlinedVector<uint64_t, 24> words;
+  absl::InlinedVector<ValueRef, 8> values;  // keeps the operands below alive
+  absl::InlinedVector<Operand, 8> operands;
+  absl::InlinedVector<ScalarSpec, 8> scalars;     // by operand
+  absl::InlinedVector<const Layout*, 8> layouts;  // by operand; null for scalars
+  c10::DeviceIndex device = -1;
+
+  // Reads the arguments' values, uploading CPU tensors where PyTorch allows them. Raises for tensors elsewhere.
+  void Collect(const Operator& op, at::ArrayRef<c10::IValue> arguments);
+
+ private:
+  void AddTensor(const Operator& op, const at::Tensor& tensor, bool in_list);
+  void AddHostTensor(const Operator& op, const at::Tensor& tensor, bool in_list);
+  void AddScalar(const c10::IValue& value, ScalarSpec::As as);
+  void AddAttribute(const c10::IValue& value);
+};
+
+// PyTorch's shape inference for the call, as a new Signature. Raises what PyTorch raises.
+std::unique_ptr<Signature> Infer(const Operator& op, at::ArrayRef<c10::IValue> arguments, const Collected& collected);
+
+// The tensor, or the tensors of the list, in an argument or result; absent ones are left out.
+std::vector<at::Tensor> TensorsOf(const c10::IValue& value);
+
+// Fills in what follows from the rest: content hash and boundary.
+void FinishCall(Call& call);
+
+}  // namespace tpu

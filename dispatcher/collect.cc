@@ -1,0 +1,207 @@
+// From the stack of a boxed call to operands and the words that name the call.
+#include <ATen/core/Tensor.h>
+#include <c10/core/Scalar.h>
+
+#include <bit>
+#include <cstring>
+#include <string>
+
+#include "absl/hash/hash.h"
+#include "dispatcher/calls.h"
+#include "dispatcher/convert.h"
+#include "dispatcher/streams.h"
+#include "dispatcher/upload.h"
+#include "dispatcher/values.h"
+
+namespace tpu {
+namespace {
+
+// First words of arguments that are not layouts (whose addresses are larger).
+enum Tag : uint64_t { kNone = 1, kScalarTag, kHostTensorTag, kIntTag, kListTag, kDoubleTag, kStringTag, kComplexTag };
+
+// An out= tensor is written, not read.
+const Layout* OutLayout(const Operator& op, const at::Tensor& tensor) {
+  TORCH_CHECK(tensor.device().type() == c10::DeviceType::PrivateUse1,
+              "Expected all tensors to be on the same device, but the out= tensor of ", op.name, " is on ",
+              tensor.device().str());
+  return LayoutOf(*tensor.unsafeGetTensorImpl());
+}
+
+uint64_t Word(Tag tag, uint64_t detail) { return static_cast<uint64_t>(tag) | detail << 8; }
+
+}  // namespace
+
+void Collected::Collect(const Operator& op, at::ArrayRef<c10::IValue> arguments) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const c10::IValue& value = arguments[i];
+    if (value.isNone()) {
+      words.push_back(kNone);
+      continue;
+    }
+    if (op.IsOut(static_cast<int>(i))) {
+      for (const at::Tensor& t : TensorsOf(value)) words.push_back(reinterpret_cast<uintptr_t>(OutLayout(op, t)));
+      continue;
+    }
+    switch (op.kinds[i]) {
+      case ArgumentKind::kTensor:
+        AddTensor(op, value.toTensor(), false);
+        break;
+      case ArgumentKind::kTensorList: {
+        const auto list = value.toListRef();
+        words.push_back(Word(kListTag, list.size()));
+        for (const c10::IValue& item : list) {
+          if (item.isNone()) {
+            words.push_back(kNone);
+          } else {
+            AddTensor(op, item.toTensor(), true);
+          }
+        }
+        break;
+      }
+      case ArgumentKind::kScalar:
+        if (op.static_scalars) {
+          AddAttribute(value);
+        } else {
+          AddScalar(value, op.op.schema().arguments()[i].real_type()->isSubtypeOf(*c10::OptionalType::ofFloat())
+                               ? ScalarSpec::As::kFloat
+                               : ScalarSpec::As::kScalar);
+        }
+        break;
+      case ArgumentKind::kScalarList: {
+        const auto list = value.toListRef();
+        words.push_back(Word(kListTag, list.size()));
+        for (const c10::IValue& item : list) AddScalar(item, ScalarSpec::As::kScalar);
+        break;
+      }
+      case ArgumentKind::kGenerator:
+        words.push_back(kNone);
+        break;
+      case ArgumentKind::kAttribute:
+        AddAttribute(value);
+        break;
+    }
+  }
+  if (device < 0) device = static_cast<c10::DeviceIndex>(CurrentDevice());
+}
+
+void Collected::AddTensor(const Operator& op, const at::Tensor& tensor, bool in_list) {
+  if (!tensor.defined()) {
+    words.push_back(kNone);
+    return;
+  }
+  if (tensor.device().type() != c10::DeviceType::PrivateUse1) {
+    AddHostTensor(op, tensor, in_list);
+    return;
+  }
+  const c10::DeviceIndex index = tensor.device().index();
+  TORCH_CHECK(device < 0 || device == index,
+              "Expected all tensors to be on the same device, but found at least two devices, tpu:", int{device},
+              " and tpu:", int{index}, "! (when checking arguments of ", op.name, ")");
+  device = index;
+  const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  const Layout* layout = LayoutOf(impl);
+  words.push_back(reinterpret_cast<uintptr_t>(layout));
+  ValueRef value = ReadValue(impl);
+  operands.push_back({value.get(), 0});
+  values.push_back(std::move(value));
+  scalars.emplace_back();
+  layouts.push_back(layout);
+}
+
+// A 0-dim CPU tensor is a number; CPU indices are copied here, as on other devices.
+void Collected::AddHostTensor(const Operator& op, const at::Tensor& tensor, bool in_list) {
+  if (in_list && tensor.device().is_cpu() && c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/true)) {
+    AddTensor(op, Upload(tensor, device < 0 ? static_cast<c10::DeviceIndex>(CurrentDevice()) : device), in_list);
+    return;
+  }
+  TORCH_CHECK(tensor.device().is_cpu() && tensor.dim() == 0 && !in_list,
+              "Expected all tensors to be on the same device, but found at least two devices, tpu:",
+              device < 0 ? CurrentDevice() : int{device}, " and ", tensor.device().str(),
+              "! (when checking arguments of ", op.name, ")");
+  ScalarSpec spec;
+  spec.as = ScalarSpec::As::kTensor;
+  spec.tensor_type = tensor.scalar_type();
+  spec.wrapped_number = tensor.unsafeGetTensorImpl()->is_wrapped_number();
+  const c10::Scalar number = tensor.item();
+  TORCH_CHECK_NOT_IMPLEMENTED(!number.isComplex(), "tpu: complex numbers mixed with tpu tensors (", op.name, ")");
+  uint64_t bits;
+  if (number.isFloatingPoint()) {
+    bits = std::bit_cast<uint64_t>(number.toDouble());
+  } else if (number.isBoolean()) {
+    spec.dtype = DType::kBool;
+    bits = number.toBool();
+  } else {
+    spec.dtype = DType::kInt64;
+    bits = static_cast<uint64_t>(number.toLong());
+  }
+  words.push_back(Word(kHostTensorTag, static_cast<uint64_t>(spec.tensor_type) << 1 | spec.wrapped_number));
+  operands.push_back({nullptr, bits});
+  scalars.push_back(spec);
+  layouts.push_back(nullptr);
+}
+
+void Collected::AddScalar(const c10::IValue& value, ScalarSpec::As as) {
+  ScalarSpec spec;
+  spec.as = as;
+  uint64_t bits;
+  if (value.isDouble()) {
+    bits = std::bit_cast<uint64_t>(value.toDouble());
+  } else if (value.isBool()) {
+    spec.dtype = DType::kBool;
+    bits = value.toBool();
+  } else if (value.isInt()) {
+    spec.dtype = DType::kInt64;
+    bits = static_cast<uint64_t>(value.toInt());
+  } else {
+    AddAttribute(value);
+    return;
+  }
+  words.push_back(Word(kScalarTag, static_cast<uint64_t>(spec.dtype)));
+  operands.push_back({nullptr, bits});
+  scalars.push_back(spec);
+  layouts.push_back(nullptr);
+}
+
+void Collected::AddAttribute(const c10::IValue& value) {
+  if (value.isInt() || value.isBool()) {
+    words.push_back(Word(kIntTag, value.isBool()));
+    words.push_back(static_cast<uint64_t>(value.isBool() ? value.toBool() : value.toInt()));
+  } else if (value.isDouble()) {
+    words.push_back(kDoubleTag);
+    words.push_back(std::bit_cast<uint64_t>(value.toDouble()));
+  } else if (value.isSymInt()) {
+    words.push_back(Word(kIntTag, 0));
+    words.push_back(static_cast<uint64_t>(value.toSymInt().expect_int()));
+  } else if (value.isComplexDouble()) {
+    words.push_back(kComplexTag);
+    words.push_back(std::bit_cast<uint64_t>(value.toComplexDouble().real()));
+    words.push_back(std::bit_cast<uint64_t>(value.toComplexDouble().imag()));
+  } else if (value.isList()) {
+    const auto list = value.toListRef();
+    words.push_back(Word(kListTag, list.size()));
+    for (const c10::IValue& item : list) {
+      if (item.isNone()) {
+        words.push_back(kNone);
+      } else {
+        AddAttribute(item);
+      }
+    }
+  } else if (value.isString()) {
+    words.push_back(kStringTag);
+    const std::string& s = value.toStringRef();
+    words.push_back(s.size());
+    for (size_t i = 0; i < s.size(); i += 8) {
+      uint64_t w = 0;
+      std::memcpy(&w, s.data() + i, std::min<size_t>(8, s.size() - i));
+      words.push_back(w);
+    }
+  } else if (value.isDevice()) {
+    words.push_back(Word(kIntTag, 2));
+    words.push_back(static_cast<uint64_t>(value.toDevice().type()) << 16 |
+                    static_cast<uint8_t>(value.toDevice().index()));
+  } else {
+    TORCH_CHECK_NOT_IMPLEMENTED(false, "tpu: an argument of type ", value.tagKind(), " can't be recorded");
+  }
+}
+
+}  // namespace tpu

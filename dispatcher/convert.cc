@@ -1,0 +1,59 @@
+#include "dispatcher/convert.h"
+
+#include <c10/util/Exception.h>
+
+#include <optional>
+
+namespace tpu {
+namespace {
+
+std::optional<DType> Find(c10::ScalarType type) {
+  switch (type) {
+    case c10::ScalarType::Bool:
+      return DType::kBool;
+    case c10::ScalarType::Byte:
+      return DType::kUInt8;
+    case c10::ScalarType::Char:
+      return DType::kInt8;
+    case c10::ScalarType::Short:
+      return DType::kInt16;
+    case c10::ScalarType::Int:
+      return DType::kInt32;
+    case c10::ScalarType::Long:
+      return DType::kInt64;
+    case c10::ScalarType::UInt16:
+      return DType::kUInt16;
+    case c10::ScalarType::UInt32:
+      return DType::kUInt32;
+    case c10::ScalarType::UInt64:
+      return DType::kUInt64;
+    case c10::ScalarType::Half:
+      return DType::kFloat16;
+    case c10::ScalarType::BFloat16:
+      return DType::kBFloat16;
+    case c10::ScalarType::Float:
+      return DType::kFloat32;
+    case c10::ScalarType::Double:
+      return DType::kFloat64;
+    case c10::ScalarType::ComplexFloat:
+      return DType::kComplex64;
+    case c10::ScalarType::ComplexDouble:
+      return DType::kComplex128;
+    case c10::ScalarType::ComplexHalf:
+      return DType::kOpaque32;
+    default:
+      return c10::elementSize(type) == 1 ? std::optional(DType::kOpaque8) : std::nullopt;
+  }
+}
+
+}  // namespace
+
+bool HasDType(c10::ScalarType type) { return Find(type).has_value(); }
+
+DType ToDType(c10::ScalarType type) {
+  const std::optional<DType> found = Find(type);
+  TORCH_CHECK_TYPE(found.has_value(), "tpu: tensors of type ", c10::toString(type), " are not supported");
+  return *found;
+}
+
+}  // namespace tpu

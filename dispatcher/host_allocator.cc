@@ -1,0 +1,55 @@
+#include "dispatcher/host_allocator.h"
+
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
+
+#include <memory>
+
+#include "dispatcher/errors.h"
+#include "dispatcher/host_kernels.h"
+
+namespace tpu {
+namespace {
+
+thread_local Device* t_device = nullptr;
+
+void DropBuffer(void* context) { static_cast<Buffer*>(context)->Release(); }
+
+class ScopedAllocator final : public c10::Allocator {
+ public:
+  explicit ScopedAllocator(c10::Allocator* plain) : plain_(plain) {}
+
+  c10::DataPtr allocate(size_t bytes) override {
+    if (t_device == nullptr || bytes == 0) return plain_->allocate(bytes);
+    BufferRef buffer = ValueOrThrow(t_device->Allocate(bytes));
+    buffer->AddRef();
+    return {buffer->data(), buffer.get(), &DropBuffer, c10::Device(c10::kCPU)};
+  }
+  void copy_data(void* destination, const void* source, std::size_t count) const override {
+    default_copy_data(destination, source, count);
+  }
+
+ private:
+  c10::Allocator* const plain_;
+};
+
+}  // namespace
+
+HostAllocatorScope::HostAllocatorScope(Device& device) : former_(t_device) { t_device = &device; }
+HostAllocatorScope::~HostAllocatorScope() { t_device = former_; }
+
+BufferRef AdoptTensor(const at::Tensor& tensor) {
+  const c10::DataPtr& data = tensor.storage().data_ptr();
+  if (data.get_deleter() == &DropBuffer && tensor.storage_offset() == 0) {
+    return BufferRef(static_cast<Buffer*>(data.get_context()));
+  }
+  auto keep = std::make_shared<at::Tensor>(tensor);
+  return MakeRef<Buffer>(tensor.data_ptr(), tensor.nbytes(), [keep]() mutable { keep.reset(); });
+}
+
+void InstallHostAllocator() {
+  static ScopedAllocator allocator(c10::GetCPUAllocator());
+  c10::SetCPUAllocator(&allocator, /*priority=*/1);
+}
+
+}  // namespace tpu

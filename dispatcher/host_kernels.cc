@@ -1,0 +1,310 @@
+#include "dispatcher/host_kernels.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/as_strided.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <c10/core/Allocator.h>
+
+#include <bit>
+#include <utility>
+
+#include "dispatcher/convert.h"
+#include "dispatcher/errors.h"
+#include "dispatcher/generator.h"
+#include "dispatcher/host_allocator.h"
+#include "dispatcher/upload.h"
+#include "dispatcher/values.h"
+#include "jit/engine.h"
+#include "jit/metrics.h"
+#include "runtime/flags.h"
+
+namespace tpu {
+namespace {
+
+c10::ScalarType ToScalarType(DType t) {
+  constexpr c10::ScalarType kTypes[kNumDTypes] = {c10::kBool,
+                                                  c10::kByte,
+                                                  c10::kChar,
+                                                  c10::kShort,
+                                                  c10::kInt,
+                                                  c10::kLong,
+                                                  c10::ScalarType::UInt16,
+                                                  c10::ScalarType::UInt32,
+                                                  c10::ScalarType::UInt64,
+                                                  c10::kHalf,
+                                                  c10::kBFloat16,
+                                                  c10::kFloat,
+                                                  c10::kDouble,
+                                                  c10::kComplexFloat,
+                                                  c10::kComplexDouble,
+                                                  c10::kByte,
+                                                  c10::kShort,
+                                                  c10::kComplexHalf};
+  return kTypes[static_cast<int>(t)];
+}
+
+at::Tensor Blob(const BufferRef& buffer, const Dims& dims, c10::ScalarType type) {
+  return at::from_blob(buffer->data(), {dims.data(), dims.size()}, at::TensorOptions(type));
+}
+
+c10::IValue ScalarValue(const ScalarSpec& spec, uint64_t bits) {
+  c10::Scalar number;
+  if (spec.dtype == DType::kFloat64) {
+    number = std::bit_cast<double>(bits);
+  } else if (spec.dtype == DType::kBool) {
+    number = bits != 0;
+  } else {
+    number = static_cast<int64_t>(bits);
+  }
+  if (spec.as == ScalarSpec::As::kFloat) return number.toDouble();
+  if (spec.as == ScalarSpec::As::kScalar) return number;
+  at::Tensor tensor = at::scalar_tensor(number, at::TensorOptions(spec.tensor_type));
+  tensor.unsafeGetTensorImpl()->set_wrapped_number(spec.wrapped_number);
+  return tensor;
+}
+
+at::Generator CpuGenerator(uint64_t seed, uint64_t offset) {
+  return at::make_generator<at::CPUGeneratorImpl>(seed ^ (offset + 1) * 0x9E3779B97F4A7C15ull);
+}
+
+// The window operations of strided storages, on the flat elements of their base.
+absl::Status RunWindow(const Call& call, absl::Span<const Argument> inputs, absl::Span<BufferRef> outputs) {
+  const bool update = call.op == "tpu::update";
+  const size_t first = update ? 2 : 1;
+  const auto& sizes = std::get<std::vector<int64_t>>(call.arguments[first].attribute);
+  const auto& strides = std::get<std::vector<int64_t>>(call.arguments[first + 1].attribute);
+  const int64_t offset = std::get<int64_t>(call.arguments[first + 2].attribute);
+  const c10::ScalarType type = ToScalarType(std::get<DType>(call.arguments[first + 3].attribute));
+  const TensorType& base_type = call.operands[0].type;
+  const Dims flat = {static_cast<int64_t>(base_type.bytes() / c10::elementSize(type))};
+  at::Tensor base = Blob(inputs[0].buffer, flat, type);
+  if (update) {
+    base = base.clone();
+    at::as_strided(base, sizes, strides, offset).copy_(Blob(inputs[1].buffer, call.operands[1].type.dims, type));
+    outputs[0] = AdoptTensor(base);
+  } else {
+    outputs[0] = AdoptTensor(at::as_strided(base, sizes, strides, offset).contiguous());
+  }
+  return absl::OkStatus();
+}
+
+c10::IValue ArgumentValue(const HostKernel& kernel, const CallArgument& a, const c10::IValue& constant,
+                          const c10::TypePtr& type, const Call& call, absl::Span<const Argument> inputs) {
+  const auto tensor = [&](int i) {
+    if (call.operands[i].is_scalar) return ScalarValue(kernel.scalars[i], inputs[i].scalar_bits).toTensor();
+    return Blob(inputs[i].buffer, call.operands[i].type.dims, kernel.operands[i]);
+  };
+  switch (a.kind) {
+    case CallArgument::Kind::kTensor:
+      return tensor(a.first);
+    case CallArgument::Kind::kScalar:
+      return ScalarValue(kernel.scalars[a.first], inputs[a.first].scalar_bits);
+    case CallArgument::Kind::kScalarList: {
+      c10::List<c10::Scalar> list;
+      for (int i = 0; i < a.count; ++i) {
+        list.push_back(ScalarValue(kernel.scalars[a.first + i], inputs[a.first + i].scalar_bits).toScalar());
+      }
+      return c10::impl::toList(std::move(list));
+    }
+    case CallArgument::Kind::kTensorList: {
+      int next = a.first;
+      c10::TypePtr list_type = type;
+      if (list_type->kind() == c10::TypeKind::OptionalType) {
+        list_type = list_type->expectRef<c10::OptionalType>().getElementType();
+      }
+      if (list_type->expectRef<c10::ListType>().getElementType()->kind() == c10::TypeKind::TensorType) {
+        c10::List<at::Tensor> list;
+        for (int i = 0; i < a.count; ++i) list.push_back(a.absent[i] ? at::Tensor() : tensor(next++));
+        return list;
+      }
+      c10::List<std::optional<at::Tensor>> list;
+      for (int i = 0; i < a.count; ++i) {
+        list.push_back(a.absent[i] ? std::nullopt : std::optional(tensor(next++)));
+      }
+      return list;
+    }
+    case CallArgument::Kind::kAttribute:
+      break;
+  }
+  return constant;
+}
+
+// Mutated arguments are copies of the kernel's own, appended to the results.
+void CloneMutated(const HostKernel& kernel, torch::jit::Stack& stack, std::vector<at::Tensor>& mutated) {
+  for (int m : kernel.mutated) {
+    if (stack[m].isTensor()) {
+      mutated.push_back(stack[m].toTensor().clone());
+      stack[m] = mutated.back();
+    } else {
+      c10::List<at::Tensor> list;
+      for (const at::Tensor& t : TensorsOf(stack[m])) {
+        mutated.push_back(t.clone());
+        list.push_back(mutated.back());
+      }
+      stack[m] = list;
+    }
+  }
+}
+
+absl::Status RunKernel(const Call& call, absl::Span<const Argument> inputs, absl::Span<BufferRef> outputs) {
+  const HostKernel& kernel = *static_cast<const HostKernel*>(call.host_kernel);
+  const c10::FunctionSchema& schema = kernel.op.schema();
+  torch::jit::Stack stack;
+  for (size_t i = 0; i < call.arguments.size(); ++i) {
+    const c10::Argument& argument = schema.arguments()[i];
+    stack.push_back(ArgumentValue(kernel, call.arguments[i], kernel.constants[i], argument.real_type(), call, inputs));
+    if (kernel.seeded && argument.name() == "generator") {
+      const size_t n = inputs.size();
+      stack.back() = CpuGenerator(inputs[n - 2].scalar_bits, inputs[n - 1].scalar_bits);
+    }
+  }
+  std::vector<at::Tensor> mutated;
+  CloneMutated(kernel, stack, mutated);
+  kernel.op.callBoxed(stack);
+  std::vector<at::Tensor> results;
+  for (size_t r = 0; r < stack.size(); ++r) {
+    const auto* alias = schema.returns()[r].alias_info();
+    if (alias != nullptr && alias->isWrite()) continue;
+    if (stack[r].isTensor()) {
+      results.push_back(stack[r].toTensor());
+    } else {
+      for (const c10::IValue& item : stack[r].toListRef()) results.push_back(item.toTensor());
+    }
+  }
+  results.insert(results.end(), mutated.begin(), mutated.end());
+  if (results.size() != outputs.size()) {
+    return absl::InternalError("the host kernel gave another number of results than PyTorch's shape inference");
+  }
+  for (size_t i = 0; i < results.size(); ++i) {
+    const TensorType& type = call.results[i];
+    if (!results[i].defined()) {
+      results[i] = at::scalar_tensor(0.0f).expand({0});
+    }
+    if (results[i].sizes() != c10::IntArrayRef(type.dims.data(), type.dims.size())) {
+      results[i] = results[i].expand({type.dims.data(), static_cast<size_t>(type.dims.size())});
+    }
+    outputs[i] = AdoptTensor(results[i].to(kernel.results[i]).contiguous());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status RunCall(Device& device, const Call& call, absl::Span<const Argument> inputs,
+                     absl::Span<BufferRef> outputs) {
+  HostAllocatorScope scope(device);
+  at::AutoDispatchBelowADInplaceOrView guard;
+  try {
+    if (call.op == "tpu::view" || call.op == "tpu::update") return RunWindow(call, inputs, outputs);
+    if (call.op == "tpu::copy") {
+      const TensorType& type = call.results[0];
+      const at::Tensor source =
+          Blob(inputs[0].buffer, call.operands[0].type.dims, ToScalarType(call.operands[0].type.dtype));
+      outputs[0] =
+          AdoptTensor(source.expand({type.dims.data(), type.dims.size()}).to(ToScalarType(type.dtype)).contiguous());
+      return absl::OkStatus();
+    }
+    return RunKernel(call, inputs, outputs);
+  } catch (...) {
+    return StatusOfCurrentException();
+  }
+}
+
+namespace {
+
+at::Tensor ReadToHost(const at::Tensor& t, const std::string& what, std::vector<ValueRef>& keep) {
+  const c10::TensorImpl& impl = *t.unsafeGetTensorImpl();
+  keep.push_back(ReadValue(impl));
+  const BufferRef& buffer = AwaitBuffer(keep.back(), what);
+  at::Tensor host = Blob(buffer, keep.back()->type().dims, t.scalar_type());
+  if (t.is_conj()) host = host.conj();
+  return host;
+}
+
+c10::IValue ToHost(const Operator& op, const c10::IValue& v, bool mutated, std::vector<ValueRef>& keep) {
+  const auto one = [&](const at::Tensor& t) {
+    if (!t.defined() || t.device().type() != c10::DeviceType::PrivateUse1) return t;
+    const at::Tensor host = ReadToHost(t, op.name, keep);
+    return mutated ? host.clone() : host;
+  };
+  if (v.isTensor()) return one(v.toTensor());
+  if (v.isTensorList()) {
+    c10::List<at::Tensor> list;
+    for (const c10::IValue& item : v.toListRef()) list.push_back(one(item.toTensor()));
+    return list;
+  }
+  if (v.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (const c10::IValue& item : v.toListRef()) {
+      list.push_back(item.isNone() ? std::nullopt : std::optional(one(item.toTensor())));
+    }
+    return list;
+  }
+  if (v.isDevice()) return c10::Device(c10::kCPU);
+  return v;
+}
+
+// A result of a host kernel, on the device.
+c10::IValue ToDevice(const c10::IValue& v, c10::DeviceIndex device) {
+  const auto one = [&](const at::Tensor& t) { return t.defined() ? Upload(t, device) : t; };
+  if (v.isTensor()) return one(v.toTensor());
+  if (v.isTensorList()) {
+    c10::List<at::Tensor> list;
+    for (const c10::IValue& item : v.toListRef()) list.push_back(one(item.toTensor()));
+    return list;
+  }
+  return v;
+}
+
+void WriteBack(const at::Tensor& target, const at::Tensor& host) {
+  if (target.sizes() != host.sizes()) target.resize_(host.sizes());
+  const c10::TensorImpl& impl = *target.unsafeGetTensorImpl();
+  const Layout* layout = InternLayout(target.scalar_type(), target.sizes());
+  WriteValue(impl, UploadValue(host, layout, target.device().index()));
+}
+
+}  // namespace
+
+void RunNow(const Operator& op, torch::jit::Stack& stack) {
+  TORCH_CHECK_NOT_IMPLEMENTED(Flags::Get().fallback != "error", "tpu: ", op.name,
+                              " runs only as a host kernel, and TORCH_TPU_FALLBACK=error forbids that");
+  Metrics::Get().CountHostKernel(op.name);
+  const size_t n = op.kinds.size();
+  const std::vector<c10::IValue> arguments(stack.end() - n, stack.end());
+  torch::jit::drop(stack, n);
+  c10::DeviceIndex device = -1;
+  for (const c10::IValue& v : arguments) {
+    for (const at::Tensor& t : TensorsOf(v)) {
+      if (t.device().type() == c10::DeviceType::PrivateUse1) device = t.device().index();
+    }
+  }
+  std::vector<ValueRef> keep;
+  torch::jit::Stack host;
+  for (size_t i = 0; i < n; ++i) {
+    const bool mutated = std::find(op.mutated.begin(), op.mutated.end(), static_cast<int>(i)) != op.mutated.end();
+    host.push_back(ToHost(op, arguments[i], mutated, keep));
+    if (op.kinds[i] == ArgumentKind::kGenerator && op.seeded) {
+      const auto generator = arguments[i].isNone() ? std::nullopt : std::optional(arguments[i].toGenerator());
+      const auto [seed, offset] = ReservePhilox(generator, 4, device);
+      host.back() = CpuGenerator(seed, offset);
+    }
+  }
+  const torch::jit::Stack host_arguments = host;
+  {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    op.op.callBoxed(host);
+  }
+  for (int m : op.mutated) {
+    const std::vector<at::Tensor> targets = TensorsOf(arguments[m]), sources = TensorsOf(host_arguments[m]);
+    for (size_t i = 0; i < targets.size(); ++i) WriteBack(targets[i], sources[i]);
+  }
+  for (size_t r = 0; r < host.size(); ++r) {
+    const int alias = r < op.return_alias.size() ? op.return_alias[r] : -1;
+    stack.push_back(alias >= 0 ? arguments[alias] : ToDevice(host[r], device));
+  }
+}
+
+}  // namespace tpu

@@ -1,0 +1,26 @@
+// ATen's CPU kernels as the ready kernels of the embedded device: tier 0, operators without a lowering, and operators
+// that can't be deferred.
+//
+// RunCall is the engine's CallRunner and runs on stream threads; RunNow runs on the caller's. Memory that the kernels
+// allocate meanwhile is the device's own, so that results are adopted, not copied, and count against its size.
+#pragma once
+
+#include <ATen/core/stack.h>
+
+#include "absl/status/status.h"
+#include "dispatcher/calls.h"
+#include "runtime/device.h"
+
+namespace tpu {
+
+absl::Status RunCall(Device& device, const Call& call, absl::Span<const Argument> inputs,
+                     absl::Span<BufferRef> outputs);
+
+// Reads every argument, runs the operator on the host, and replaces the arguments on the stack by the results on the
+// device.
+void RunNow(const Operator& op, torch::jit::Stack& stack);
+
+// Installs the allocator described above; once, at load.
+void InstallHostAllocator();
+
+}  // namespace tpu

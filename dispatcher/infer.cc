@@ -1,0 +1,235 @@
+// Shapes, strides, dtypes and errors from PyTorch itself: the call is made once on meta tensors of the same kinds.
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/native/TypeProperties.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/scalar_tensor.h>
+
+#include <utility>
+
+#include "dispatcher/calls.h"
+#include "dispatcher/convert.h"
+#include "jit/engine.h"
+#include "jit/metrics.h"
+
+namespace tpu {
+namespace {
+
+at::Tensor ToMeta(const at::Tensor& t) {
+  if (!t.defined() || t.device().type() != c10::DeviceType::PrivateUse1) return t;
+  return at::empty_strided(t.sizes(), t.strides(), t.options().device(c10::kMeta));
+}
+
+c10::IValue ToMeta(const c10::IValue& value, ArgumentKind kind) {
+  switch (kind) {
+    case ArgumentKind::kTensor:
+      return value.isNone() ? value : c10::IValue(ToMeta(value.toTensor()));
+    case ArgumentKind::kTensorList: {
+      if (value.isNone()) return value;
+      if (value.isTensorList()) {
+        c10::List<at::Tensor> list;
+        for (const c10::IValue& item : value.toListRef()) list.push_back(ToMeta(item.toTensor()));
+        return list;
+      }
+      c10::List<std::optional<at::Tensor>> list;
+      for (const c10::IValue& item : value.toListRef()) {
+        list.push_back(item.isNone() ? std::nullopt : std::optional(ToMeta(item.toTensor())));
+      }
+      return list;
+    }
+    case ArgumentKind::kGenerator:
+      return c10::IValue();
+    default:
+      if (value.isDevice()) return c10::Device(c10::kMeta);
+      return value;
+  }
+}
+
+// at::result_type of the tensors and Scalars among the arguments.
+DType Promoted(const Operator& op, const torch::jit::Stack& meta) {
+  at::native::ResultTypeState state = {};
+  bool any = false;
+  for (size_t i = 0; i < meta.size(); ++i) {
+    if (op.IsOut(static_cast<int>(i))) continue;
+    for (const at::Tensor& t : TensorsOf(meta[i])) {
+      state = at::native::update_result_type_state(t, state);
+      any = true;
+    }
+    if (op.kinds[i] == ArgumentKind::kScalar && meta[i].isScalar() &&
+        op.op.schema().arguments()[i].real_type()->kind() != c10::TypeKind::FloatType) {
+      at::Tensor number = at::scalar_tensor(meta[i].toScalar());
+      number.unsafeGetTensorImpl()->set_wrapped_number(true);
+      state = at::native::update_result_type_state(number, state);
+      any = true;
+    }
+  }
+  const c10::ScalarType type = any ? at::native::result_type(state) : c10::ScalarType::Float;
+  return HasDType(type) ? ToDType(type) : DType::kFloat32;
+}
+
+Attribute ToAttribute(const c10::IValue& v) {
+  if (v.isNone()) return std::monostate();
+  if (v.isBool()) return v.toBool();
+  if (v.isInt()) return v.toInt();
+  if (v.isSymInt()) return v.toSymInt().expect_int();
+  if (v.isDouble()) return v.toDouble();
+  if (v.isString()) return v.toStringRef();
+  if (v.isDevice()) return v.toDevice().str();
+  if (v.isComplexDouble()) return std::vector<double>{v.toComplexDouble().real(), v.toComplexDouble().imag()};
+  if (!v.isList()) return v.tagKind();
+  const auto list = v.toListRef();
+  if (!list.empty() && list[0].isBool()) {
+    std::vector<bool> flags;
+    for (const c10::IValue& item : list) flags.push_back(item.toBool());
+    return flags;
+  }
+  if (!list.empty() && (list[0].isDouble() || list[0].isComplexDouble())) {
+    std::vector<double> numbers;
+    for (const c10::IValue& item : list)
+      numbers.push_back(item.isDouble() ? item.toDouble() : item.toComplexDouble().real());
+    return numbers;
+  }
+  std::vector<int64_t> ints;
+  for (const c10::IValue& item : list) ints.push_back(item.isSymInt() ? item.toSymInt().expect_int() : item.toInt());
+  return ints;
+}
+
+// A ScalarType argument is an int in the stack; lowerings see our dtype.
+Attribute ToAttribute(const c10::IValue& v, const c10::Argument& argument) {
+  c10::TypePtr type = argument.real_type();
+  if (type->kind() == c10::TypeKind::OptionalType) type = type->expectRef<c10::OptionalType>().getElementType();
+  if (v.isInt() && type->kind() == c10::TypeKind::ScalarTypeType) {
+    const auto scalar_type = static_cast<c10::ScalarType>(v.toInt());
+    if (HasDType(scalar_type)) return ToDType(scalar_type);
+  }
+  return ToAttribute(v);
+}
+
+// The Call's arguments and the host kernel's constants, from what was collected.
+void DescribeArguments(const Operator& op, at::ArrayRef<c10::IValue> arguments, const Collected& collected,
+                       Signature& s) {
+  int next = 0;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (op.IsOut(static_cast<int>(i))) {
+      if (!op.functional_form) s.host_kernel->constants.push_back(arguments[i]);
+      continue;
+    }
+    const c10::IValue& v = arguments[i];
+    CallArgument a;
+    c10::IValue constant;
+    const bool number =
+        op.kinds[i] == ArgumentKind::kScalar && !op.static_scalars && !v.isNone() && !v.isComplexDouble();
+    if (op.kinds[i] == ArgumentKind::kTensor && !v.isNone() && v.toTensor().defined()) {
+      const bool scalar = collected.layouts[next] == nullptr;
+      a.kind = scalar ? CallArgument::Kind::kScalar : CallArgument::Kind::kTensor;
+      a.first = next++;
+      a.count = 1;
+    } else if (number) {
+      a.kind = CallArgument::Kind::kScalar;
+      a.first = next++;
+      a.count = 1;
+    } else if ((op.kinds[i] == ArgumentKind::kTensorList || op.kinds[i] == ArgumentKind::kScalarList) && !v.isNone()) {
+      a.kind =
+          op.kinds[i] == ArgumentKind::kTensorList ? CallArgument::Kind::kTensorList : CallArgument::Kind::kScalarList;
+      a.first = next;
+      for (const c10::IValue& item : v.toListRef()) {
+        const bool absent = item.isNone() || (item.isTensor() && !item.toTensor().defined());
+        a.absent.push_back(absent);
+        if (!absent) ++next;
+        ++a.count;
+      }
+    } else if (op.kinds[i] == ArgumentKind::kAttribute || op.kinds[i] == ArgumentKind::kScalar) {
+      a.attribute = ToAttribute(v, op.op.schema().arguments()[i]);
+      constant = v.isDevice() ? c10::IValue(c10::Device(c10::kCPU)) : v;
+    }
+    s.call.arguments.push_back(std::move(a));
+    s.host_kernel->constants.push_back(std::move(constant));
+  }
+}
+
+void DescribeOperands(const Operator& op, const Collected& collected, Signature& s) {
+  for (size_t i = 0; i < collected.operands.size(); ++i) {
+    const Layout* layout = collected.layouts[i];
+    OperandType type;
+    type.is_scalar = layout == nullptr;
+    type.type = layout ? layout->type : TensorType{collected.scalars[i].dtype, {}};
+    s.call.operands.push_back(std::move(type));
+    s.host_kernel->scalars.push_back(collected.scalars[i]);
+    s.host_kernel->operands.push_back(layout ? layout->scalar_type : c10::ScalarType::Undefined);
+  }
+  if (!op.seeded) return;
+  for (int i = 0; i < 2; ++i) s.call.operands.push_back({TensorType{DType::kInt64, {}}, true});
+}
+
+void AddResult(Signature& s, const at::Tensor& t, c10::ScalarType type) {
+  const Layout* layout = nullptr;
+  if (t.defined()) layout = InternLayout(type, t.sizes(), t.strides());
+  // A result that is not asked for (an output mask) is an empty placeholder.
+  s.call.results.push_back(layout ? layout->type : TensorType{DType::kFloat32, {0}});
+  s.results.push_back(layout);
+  s.host_kernel->results.push_back(type);
+  if (layout) s.random_counters += static_cast<uint64_t>(t.numel());
+}
+
+}  // namespace
+
+std::vector<at::Tensor> TensorsOf(const c10::IValue& value) {
+  std::vector<at::Tensor> tensors;
+  if (value.isTensor()) {
+    if (value.toTensor().defined()) tensors.push_back(value.toTensor());
+  } else if (value.isList()) {
+    for (const c10::IValue& item : value.toListRef()) {
+      if (item.isTensor() && item.toTensor().defined()) tensors.push_back(item.toTensor());
+    }
+  }
+  return tensors;
+}
+
+std::unique_ptr<Signature> Infer(const Operator& op, at::ArrayRef<c10::IValue> arguments, const Collected& collected) {
+  Metrics::Get().inferences.fetch_add(1, std::memory_order_relaxed);
+  auto s = std::make_unique<Signature>();
+  torch::jit::Stack meta;
+  for (size_t i = 0; i < arguments.size(); ++i) meta.push_back(ToMeta(arguments[i], op.kinds[i]));
+  const torch::jit::Stack meta_arguments = meta;
+  if (!op.returns_tensors || op.data_dependent) {
+    s->recordable = false;
+    return s;
+  }
+  try {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    op.op.callBoxed(meta);
+  } catch (const c10::NotImplementedError&) {
+    s->recordable = false;
+    return s;
+  }
+  s->host_kernel = std::make_unique<HostKernel>(HostKernel{op.recorded, {}, {}, {}, {}, {}, op.seeded});
+  s->call.op = op.name;
+  s->call.promoted = Promoted(op, meta_arguments);
+  DescribeArguments(op, arguments, collected, *s);
+  DescribeOperands(op, collected, *s);
+  for (size_t r = 0; r < op.return_alias.size(); ++r) {
+    if (op.return_alias[r] >= 0) continue;
+    if (meta[r].isTensor()) {
+      const at::Tensor& t = meta[r].toTensor();
+      AddResult(*s, t, t.defined() ? t.scalar_type() : c10::ScalarType::Float);
+    } else {
+      for (const at::Tensor& t : TensorsOf(meta[r])) AddResult(*s, t, t.scalar_type());
+    }
+  }
+  for (int m : op.mutated) {
+    for (const at::Tensor& t : TensorsOf(meta_arguments[m])) AddResult(*s, t, t.scalar_type());
+    if (!op.functional_form) s->host_kernel->mutated.push_back(m);
+  }
+  FinishCall(s->call);
+  s->call.host_kernel = s->host_kernel.get();
+  return s;
+}
+
+void FinishCall(Call& call) {
+  uint64_t h = 1469598103934665603ull;  // FNV-1a: the same in every process
+  for (const char c : call.ToString()) h = (h ^ static_cast<uint8_t>(c)) * 1099511628211ull;
+  call.content_hash = h ^ (h >> 29);
+  call.boundary = Engine::Get().backend().IsBoundary(call);
+}
+
+}  // namespace tpu

@@ -1,0 +1,184 @@
+// The kernels that are no operations: factories, views, copies between devices, reads, set_ and resize_.
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/_local_scalar_dense.h>
+#include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/resize_native.h>
+#include <ATen/ops/set_native.h>
+#include <ATen/ops/unfold_native.h>
+#include <ATen/ops/view_as_complex_native.h>
+#include <ATen/ops/view_as_real_native.h>
+#include <ATen/ops/view_native.h>
+#include <torch/library.h>
+
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "dispatcher/calls.h"
+#include "dispatcher/streams.h"
+#include "dispatcher/upload.h"
+#include "dispatcher/values.h"
+#include "jit/engine.h"
+#include "jit/window.h"
+
+namespace tpu {
+namespace {
+
+c10::DeviceIndex IndexOf(std::optional<c10::Device> device) {
+  const int index = device && device->has_index() ? device->index() : CurrentDevice();
+  CheckDevice(index);
+  return static_cast<c10::DeviceIndex>(index);
+}
+
+at::Tensor EmptyStrided(c10::IntArrayRef size, c10::IntArrayRef stride, std::optional<c10::ScalarType> dtype,
+                        std::optional<c10::Layout>, std::optional<c10::Device> device, std::optional<bool>) {
+  at::detail::check_size_nonnegative(size);
+  return MakeUninitialized(InternLayout(c10::dtype_or_default(dtype), size, stride), IndexOf(device));
+}
+
+at::Tensor Empty(c10::IntArrayRef size, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout>,
+                 std::optional<c10::Device> device, std::optional<bool>, std::optional<c10::MemoryFormat> format) {
+  at::detail::check_size_nonnegative(size);
+  const c10::ScalarType type = c10::dtype_or_default(dtype);
+  const Layout* layout = InternLayout(type, size);
+  if (format && *format != c10::MemoryFormat::Contiguous && *format != c10::MemoryFormat::Preserve) {
+    const at::Tensor like =
+        at::detail::empty_meta(size, type, std::nullopt, c10::Device(c10::kMeta), std::nullopt, format);
+    layout = InternLayout(type, like.sizes(), like.strides());
+  }
+  return MakeUninitialized(layout, IndexOf(device));
+}
+
+// "tpu::copy": broadcast to the destination's sizes, converted to its dtype.
+const Call& CopyCall(const Layout* from, const Layout* to) {
+  static std::mutex mutex;
+  static auto* calls = new absl::flat_hash_map<std::pair<const Layout*, const Layout*>, std::unique_ptr<const Call>>();
+  std::lock_guard<std::mutex> lock(mutex);
+  std::unique_ptr<const Call>& slot = (*calls)[{from, to}];
+  if (!slot) {
+    auto call = std::make_unique<Call>();
+    call->op = "tpu::copy";
+    CallArgument a;
+    a.kind = CallArgument::Kind::kTensor;
+    a.count = 1;
+    call->arguments = {a};
+    call->operands = {{from->type, false}};
+    call->results = {to->type};
+    call->promoted = to->type.dtype;
+    FinishCall(*call);
+    slot = std::move(call);
+  }
+  return *slot;
+}
+
+void CopyOnDevice(const at::Tensor& source, const at::Tensor& destination) {
+  const Layout* from = LayoutOf(*source.unsafeGetTensorImpl());
+  const Layout* to = LayoutOf(*destination.unsafeGetTensorImpl());
+  ValueRef value = ReadValue(*source.unsafeGetTensorImpl());
+  if (from->type != to->type) {
+    const Operand operand{value.get(), 0};
+    ValueRef copied;
+    Engine::Get()
+        .window(CurrentStream(source.device().index()))
+        .Record(CopyCall(from, to), {&operand, 1}, {&copied, 1});
+    value = std::move(copied);
+  }
+  WriteValue(*destination.unsafeGetTensorImpl(), std::move(value));
+}
+
+// The tensor's elements as a CPU tensor over device memory, which lives as long as it.
+at::Tensor HostView(const at::Tensor& tensor, const std::string& what) {
+  ValueRef value = ReadValue(*tensor.unsafeGetTensorImpl());
+  const BufferRef& buffer = AwaitBuffer(value, what);
+  return at::from_blob(buffer->data(), tensor.sizes(), [value](void*) {}, at::TensorOptions(tensor.scalar_type()));
+}
+
+at::Tensor CopyFrom(const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
+  const bool from_tpu = self.device().type() == c10::DeviceType::PrivateUse1;
+  const bool to_tpu = dst.device().type() == c10::DeviceType::PrivateUse1;
+  if (from_tpu && to_tpu && self.device() == dst.device()) {
+    CopyOnDevice(self, dst);
+  } else if (to_tpu) {
+    const at::Tensor host = from_tpu ? HostView(self, "copy_") : self;
+    const Layout* layout = InternLayout(dst.scalar_type(), dst.sizes());
+    WriteValue(*dst.unsafeGetTensorImpl(), UploadValue(host, layout, dst.device().index()));
+  } else {
+    dst.copy_(HostView(self, "copy_"));
+  }
+  return dst;
+}
+
+at::Tensor CopyFromAndResize(const at::Tensor& self, const at::Tensor& dst) {
+  dst.resize_(self.sizes());
+  return CopyFrom(self, dst, false);
+}
+
+// A storage whose bytes are there is read in place, element by element: a printed tensor costs one read.
+c10::Scalar LocalScalarDense(const at::Tensor& self) {
+  TpuStorage& storage = TpuStorage::Of(*self.unsafeGetTensorImpl());
+  const Layout* layout = storage.layout();
+  if (storage.value() && layout->row_major && layout->scalar_type == self.scalar_type()) {
+    const ValueRef value = storage.value();
+    const BufferRef& buffer = value->done() && !value->error() ? value->buffer() : AwaitBuffer(value, "item");
+    return at::_local_scalar_dense(
+        at::from_blob(static_cast<char*>(buffer->data()) + self.storage_offset() * self.itemsize(), {},
+                      at::TensorOptions(self.scalar_type())));
+  }
+  return at::_local_scalar_dense(HostView(self, "item"));
+}
+
+at::Tensor& SetStorage(at::Tensor& self, at::Storage source, int64_t offset, c10::IntArrayRef size,
+                       c10::IntArrayRef stride) {
+  return at::native::set_storage_cpu_(self, std::move(source), offset, size, stride);
+}
+
+at::Tensor& SetStorageWhole(at::Tensor& self, at::Storage source) {
+  const int64_t size = static_cast<int64_t>(source.nbytes() / self.itemsize());
+  return at::native::set_storage_cpu_(self, std::move(source), 0, {size}, {});
+}
+
+at::Tensor& SetEmpty(at::Tensor& self) {
+  at::Storage empty(c10::make_intrusive<TpuStorage>(size_t{0}, self.device().index()));
+  return at::native::set_storage_cpu_(self, std::move(empty), 0, {0}, {});
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("empty.memory_format", &Empty);
+  m.impl("empty_strided", &EmptyStrided);
+  m.impl("as_strided", &at::native::as_strided_tensorimpl);
+  m.impl("view", &at::native::view);
+  m.impl("_reshape_alias", &at::native::_reshape_alias);
+  m.impl("unfold", &at::native::unfold);
+  m.impl("view_as_real", &at::native::view_as_real);
+  m.impl("view_as_complex", &at::native::view_as_complex);
+  m.impl("resize_", &at::native::resize_);
+  m.impl("set_.source_Storage_storage_offset", &SetStorage);
+  m.impl("set_.source_Storage", &SetStorageWhole);
+  m.impl("set_.source_Tensor", &at::native::set_tensor_);
+  m.impl("set_", &SetEmpty);
+  m.impl("_copy_from", &CopyFrom);
+  m.impl("_copy_from_and_resize", &CopyFromAndResize);
+  m.impl("_local_scalar_dense", &LocalScalarDense);
+}
+
+}  // namespace
+
+ValueRef UploadValue(const at::Tensor& cpu, const Layout* layout, c10::DeviceIndex device) {
+  ValueRef value = MakeReadyValue(layout, device);
+  if (layout->bytes > 0) {
+    at::from_blob(value->buffer()->data(), layout->sizes(), at::TensorOptions(layout->scalar_type)).copy_(cpu);
+  }
+  return value;
+}
+
+at::Tensor Upload(const at::Tensor& cpu, c10::DeviceIndex device) {
+  const Layout* layout = InternLayout(cpu.scalar_type(), cpu.sizes());
+  return MakeTensor(UploadValue(cpu, layout, device), layout, device);
+}
+
+}  // namespace tpu

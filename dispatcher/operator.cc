@@ -1,0 +1,162 @@
+// What an operator's schema says of how it is recorded.
+#include <ATen/core/enum_tag.h>
+
+#include <algorithm>
+#include <optional>
+#include <unordered_map>
+
+#include "dispatcher/calls.h"
+#include "jit/engine.h"
+
+namespace tpu {
+namespace {
+
+using c10::FunctionSchema;
+using c10::TypeKind;
+
+ArgumentKind KindOf(const c10::Argument& argument) {
+  c10::TypePtr type = argument.real_type();
+  const auto element = [](const c10::TypePtr& t) {
+    return t->kind() == TypeKind::OptionalType ? t->expectRef<c10::OptionalType>().getElementType() : t;
+  };
+  type = element(type);
+  switch (type->kind()) {
+    case TypeKind::TensorType:
+      return ArgumentKind::kTensor;
+    case TypeKind::NumberType:
+    case TypeKind::FloatType:
+      return ArgumentKind::kScalar;
+    case TypeKind::GeneratorType:
+      return ArgumentKind::kGenerator;
+    case TypeKind::ListType: {
+      const c10::TypePtr item = element(type->expectRef<c10::ListType>().getElementType());
+      if (item->kind() == TypeKind::TensorType) return ArgumentKind::kTensorList;
+      if (item->kind() == TypeKind::NumberType) return ArgumentKind::kScalarList;
+      return ArgumentKind::kAttribute;
+    }
+    default:
+      return ArgumentKind::kAttribute;
+  }
+}
+
+bool Writes(const c10::Argument& a) { return a.alias_info() != nullptr && a.alias_info()->isWrite(); }
+
+bool IsTensors(const c10::TypePtr& type) {
+  return type->kind() == TypeKind::TensorType ||
+         (type->kind() == TypeKind::ListType &&
+          type->expectRef<c10::ListType>().getElementType()->kind() == TypeKind::TensorType);
+}
+
+// Same argument types in the same order, but for `skip`.
+bool ArgumentsMatch(const FunctionSchema& functional, const FunctionSchema& schema, const std::vector<int>& skip) {
+  size_t j = 0;
+  for (size_t i = 0; i < schema.arguments().size(); ++i) {
+    if (std::find(skip.begin(), skip.end(), static_cast<int>(i)) != skip.end()) continue;
+    if (j >= functional.arguments().size()) return false;
+    const c10::Argument& a = schema.arguments()[i];
+    const c10::Argument& b = functional.arguments()[j++];
+    if (a.name() != b.name() || *a.real_type() != *b.real_type() || Writes(b)) return false;
+  }
+  return j == functional.arguments().size();
+}
+
+// The operator with the same meaning that writes nothing. In-place: "add_" -> "add", "normal_" -> "normal_functional";
+// out=: another overload of the same name. Results: the operator's new tensors, then the written arguments in order.
+std::optional<c10::OperatorHandle> FunctionalForm(const Operator& op) {
+  const FunctionSchema& schema = op.op.schema();
+  static const auto* by_name = [] {
+    auto* map = new std::unordered_map<std::string, std::vector<std::string>>();
+    for (const c10::OperatorName& n : c10::Dispatcher::singleton().getAllOpNames()) {
+      (*map)[n.name].push_back(n.overload_name);
+    }
+    return map;
+  }();
+  std::string base = schema.name();
+  if (op.out.empty()) {
+    if (base.back() != '_') return std::nullopt;
+    base.pop_back();
+  } else if (base.back() == '_') {
+    return std::nullopt;
+  }
+  const size_t new_tensors = std::count(op.return_alias.begin(), op.return_alias.end(), -1);
+  for (const std::string& name : {base, base + "_functional"}) {
+    const auto overloads = by_name->find(name);
+    if (overloads == by_name->end()) continue;
+    for (const std::string& overload : overloads->second) {
+      if (op.out.empty() && overload != schema.overload_name()) continue;
+      const auto handle = c10::Dispatcher::singleton().findSchema({name, overload});
+      if (!handle || !ArgumentsMatch(handle->schema(), schema, op.out)) continue;
+      if (handle->schema().returns().size() != new_tensors + op.mutated.size()) continue;
+      return handle;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Operator::Operator(const c10::OperatorHandle& handle) : op(handle), recorded(handle) {
+  const FunctionSchema& schema = op.schema();
+  for (size_t i = 0; i < schema.arguments().size(); ++i) {
+    const c10::Argument& a = schema.arguments()[i];
+    kinds.push_back(KindOf(a));
+    if (!Writes(a)) continue;
+    mutated.push_back(static_cast<int>(i));
+    if (a.is_out()) out.push_back(static_cast<int>(i));
+  }
+  for (const c10::Argument& r : schema.returns()) {
+    int alias = -1;
+    if (r.alias_info() != nullptr) {
+      for (int m : mutated) {
+        if (schema.arguments()[m].alias_info()->beforeSets() == r.alias_info()->beforeSets()) alias = m;
+      }
+      if (alias < 0) is_view = true;
+    }
+    return_alias.push_back(alias);
+    if (!IsTensors(r.real_type())) returns_tensors = false;
+  }
+  if (!mutated.empty()) {
+    if (const auto form = FunctionalForm(*this)) {
+      recorded = *form;
+      functional_form = true;
+    }
+  }
+  const c10::OperatorName& n = recorded.operator_name();
+  name = n.overload_name.empty() ? n.name : n.name + "." + n.overload_name;
+  seeded = op.hasTag(at::Tag::nondeterministic_seeded);
+  data_dependent = op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output);
+  static_scalars = Engine::Get().backend().StaticScalars(name);
+}
+
+Operator& Operator::Of(const c10::OperatorHandle& op) {
+  static std::mutex mutex;
+  static auto* operators = new std::unordered_map<c10::OperatorHandle, std::unique_ptr<Operator>>();
+  std::lock_guard<std::mutex> lock(mutex);
+  std::unique_ptr<Operator>& slot = (*operators)[op];
+  if (!slot) slot = std::make_unique<Operator>(op);
+  return *slot;
+}
+
+size_t Operator::Words::operator()(absl::Span<const uint64_t> w) const {
+  uint64_t h = w.size();
+  for (uint64_t x : w) {
+    const __uint128_t p = static_cast<__uint128_t>(h ^ x) * 0x9E3779B97F4A7C15ull;
+    h = static_cast<uint64_t>(p) ^ static_cast<uint64_t>(p >> 64);
+  }
+  return h;
+}
+
+const Signature* Operator::Find(absl::Span<const uint64_t> words) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto it = signatures_.find(words);
+  return it == signatures_.end() ? nullptr : it->second.get();
+}
+
+const Signature* Operator::Insert(absl::Span<const uint64_t> words, std::unique_ptr<Signature> signature) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto [it, inserted] =
+      signatures_.try_emplace(std::vector<uint64_t>(words.begin(), words.end()), std::move(signature));
+  return it->second.get();
+}
+
+}  // namespace tpu

@@ -1,0 +1,139 @@
+#include "dispatcher/record.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/native/Resize.h>
+#include <torch/library.h>
+
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "dispatcher/calls.h"
+#include "dispatcher/generator.h"
+#include "dispatcher/host_kernels.h"
+#include "dispatcher/streams.h"
+#include "dispatcher/values.h"
+#include "jit/engine.h"
+#include "runtime/flags.h"
+
+namespace tpu {
+namespace {
+
+void AddSeed(const Operator& op, at::ArrayRef<c10::IValue> arguments, uint64_t counters, Collected& collected) {
+  std::optional<at::Generator> generator;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (op.kinds[i] == ArgumentKind::kGenerator && !arguments[i].isNone()) generator = arguments[i].toGenerator();
+  }
+  const auto [seed, offset] = ReservePhilox(generator, counters, collected.device);
+  collected.operands.push_back({nullptr, seed});
+  collected.operands.push_back({nullptr, offset});
+}
+
+// Gives the written arguments their new values, from results [next, ...).
+void WriteMutated(const Operator& op, at::ArrayRef<c10::IValue> arguments, const Signature& s,
+                  absl::Span<ValueRef> results, size_t next) {
+  for (int m : op.mutated) {
+    for (const at::Tensor& t : TensorsOf(arguments[m])) {
+      if (op.IsOut(m)) at::native::resize_output(t, s.results[next]->sizes());
+      WriteValue(*t.unsafeGetTensorImpl(), std::move(results[next]));
+      ++next;
+    }
+  }
+}
+
+// The call's returns: written arguments as they came, new tensors over the results.
+torch::jit::Stack Returns(const Operator& op, at::ArrayRef<c10::IValue> arguments, const Signature& s,
+                          absl::Span<ValueRef> results, c10::DeviceIndex device, size_t* next) {
+  torch::jit::Stack returns;
+  size_t mutated = 0;
+  for (int m : op.mutated) mutated += TensorsOf(arguments[m]).size();
+  const size_t fresh = results.size() - mutated;
+  const auto tensor = [&] {
+    const Layout* layout = s.results[*next];
+    ValueRef value = std::move(results[(*next)++]);
+    return layout ? MakeTensor(std::move(value), layout, device) : at::Tensor();
+  };
+  const auto& schema_returns = op.op.schema().returns();
+  for (size_t r = 0; r < op.return_alias.size(); ++r) {
+    if (op.return_alias[r] >= 0) {
+      returns.push_back(arguments[op.return_alias[r]]);
+    } else if (schema_returns[r].real_type()->kind() == c10::TypeKind::TensorType) {
+      returns.push_back(tensor());
+    } else {  // a list takes what the single tensors leave
+      c10::List<at::Tensor> list;
+      while (*next < fresh) list.push_back(tensor());
+      returns.push_back(list);
+    }
+  }
+  return returns;
+}
+
+void Record(Operator& op, torch::jit::Stack* stack) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!op.is_view, "tpu: ", op.name, " returns a view and has no kernel for strided storage");
+  const size_t n = op.kinds.size();
+  const at::ArrayRef<c10::IValue> arguments(stack->data() + stack->size() - n, n);
+  if (op.data_dependent || !op.returns_tensors) return RunNow(op, *stack);
+  Collected collected;
+  collected.Collect(op, arguments);
+  const Signature* s = op.Find(collected.words);
+  if (s == nullptr) {
+    std::unique_ptr<Signature> inferred = Infer(op, arguments, collected);
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        !inferred->recordable || Flags::Get().fallback != "error" || Engine::Get().backend().CanLower(inferred->call),
+        "tpu: ", op.name, " has no lowering, and TORCH_TPU_FALLBACK=error forbids host kernels");
+    s = op.Insert(collected.words, std::move(inferred));
+  }
+  if (!s->recordable) return RunNow(op, *stack);
+  if (op.seeded) AddSeed(op, arguments, s->random_counters, collected);
+  absl::InlinedVector<ValueRef, 4> results(s->call.results.size());
+  Engine::Get().window(CurrentStream(collected.device)).Record(s->call, collected.operands, absl::MakeSpan(results));
+  size_t next = 0;
+  torch::jit::Stack returns = Returns(op, arguments, *s, absl::MakeSpan(results), collected.device, &next);
+  WriteMutated(op, arguments, *s, absl::MakeSpan(results), next);
+  stack->resize(stack->size() - n);
+  for (c10::IValue& v : returns) stack->push_back(std::move(v));
+}
+
+// One operator's kernel, which finds what its schema says at the first call.
+class Recorder final : public c10::OperatorKernel {
+ public:
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+    if (C10_UNLIKELY(operator_ == nullptr)) operator_ = &Operator::Of(op);
+    Record(*operator_, stack);
+  }
+
+ private:
+  Operator* operator_ = nullptr;
+};
+
+void RecordFallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) { Record(Operator::Of(op), stack); }
+
+bool IsCompositeForAutograd(const c10::OperatorHandle& op) {
+  return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+}
+
+}  // namespace
+
+void RegisterOperators(const std::vector<std::string>& lowered) {
+  static auto* const library =
+      new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  const auto add = [](const std::string& name, const std::string& overload) {
+    const auto op = c10::Dispatcher::singleton().findSchema({name, overload});
+    if (!op || IsCompositeForAutograd(*op)) return;
+    const std::string full = overload.empty() ? name : name + "." + overload;
+    library->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Recorder>()));
+  };
+  for (const std::string& full : lowered) {
+    if (full.rfind("aten::", 0) != 0) continue;
+    const size_t dot = full.find('.');
+    const std::string name = full.substr(0, dot);
+    const std::string overload = dot == std::string::npos ? "" : full.substr(dot + 1);
+    add(name, overload);
+    add(name + "_", overload);
+  }
+}
+
+TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&RecordFallback>()); }
+
+}  // namespace tpu

@@ -1,0 +1,91 @@
+#include "dispatcher/storage.h"
+
+#include <c10/core/Allocator.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "dispatcher/allocator.h"
+#include "dispatcher/streams.h"
+#include "dispatcher/values.h"
+
+namespace tpu {
+namespace {
+
+// Addresses are handed out from a range that is reserved and never mapped, round and round.
+constexpr size_t kRange = size_t{1} << 44;
+constexpr size_t kAlignment = 64;
+
+void* ReserveAddress(size_t bytes) {
+  static char* const base = [] {
+    void* p = mmap(nullptr, kRange, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    TORCH_CHECK(p != MAP_FAILED, "tpu: can't reserve address space for storages");
+    return static_cast<char*>(p);
+  }();
+  static std::atomic<size_t> next{0};
+  const size_t size = std::max(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+  return base + next.fetch_add(size, std::memory_order_relaxed) % (kRange / 2);
+}
+
+c10::DataPtr MakeDataPtr(size_t bytes, c10::DeviceIndex device) {
+  return {bytes == 0 ? nullptr : ReserveAddress(bytes), c10::Device(c10::DeviceType::PrivateUse1, device)};
+}
+
+c10::Allocator* TheAllocator() {
+  static c10::Allocator* const allocator = c10::GetAllocator(c10::DeviceType::PrivateUse1);
+  return allocator;
+}
+
+c10::intrusive_ptr<c10::StorageImpl> Make(c10::StorageImpl::use_byte_size_t, c10::SymInt bytes, c10::DataPtr data,
+                                          c10::Allocator*, bool) {
+  const c10::DeviceIndex device = data ? data.device().index() : c10::DeviceIndex{-1};
+  return c10::make_intrusive<TpuStorage>(static_cast<size_t>(bytes.expect_int()),
+                                         device < 0 ? static_cast<c10::DeviceIndex>(CurrentDevice()) : device);
+}
+
+}  // namespace
+
+TpuStorage::TpuStorage(size_t bytes, c10::DeviceIndex device)
+    : c10::StorageImpl(use_byte_size_t(), static_cast<int64_t>(bytes), MakeDataPtr(bytes, device), TheAllocator(),
+                       /*resizable=*/true) {}
+
+TpuStorage::TpuStorage(ValueRef value, const Layout* layout, c10::DeviceIndex device)
+    : TpuStorage(layout->bytes, device) {
+  Set(std::move(value), layout);
+}
+
+TpuStorage& TpuStorage::Of(const c10::StorageImpl& storage) {
+  return static_cast<TpuStorage&>(const_cast<c10::StorageImpl&>(storage));
+}
+
+TpuStorage& TpuStorage::Of(const c10::TensorImpl& tensor) {
+  return Of(*tensor.unsafe_storage().unsafeGetStorageImpl());
+}
+
+void TpuStorage::Resize(size_t bytes) {
+  if (bytes == nbytes()) return;
+  const c10::DeviceIndex device = this->device().index();
+  ValueRef grown;
+  const Layout* layout = nullptr;
+  if (value_ && bytes > 0) {
+    const ValueRef old = RowMajorValue(*this);
+    const BufferRef& source = AwaitBuffer(old, "resize_");
+    layout = InternLayout(c10::ScalarType::Byte, {static_cast<int64_t>(bytes)});
+    BufferRef buffer = AllocateOrRaise(device, bytes);
+    std::memcpy(buffer->data(), source->data(), std::min(bytes, nbytes()));
+    grown = MakeRef<Value>(&layout->type, nullptr, std::move(buffer));
+  }
+  Set(std::move(grown), layout);
+  set_data_ptr_noswap(MakeDataPtr(bytes, device));
+  set_nbytes(bytes);
+}
+
+void ResizeStorage(const c10::Storage& storage, size_t bytes) {
+  TpuStorage::Of(*storage.unsafeGetStorageImpl()).Resize(bytes);
+}
+
+void RegisterStorage() { c10::SetStorageImplCreate(c10::DeviceType::PrivateUse1, &Make); }
+
+}  // namespace tpu

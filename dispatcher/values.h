@@ -1,0 +1,35 @@
+// Reading a tensor as a value, and writing a value to a tensor: the strided half of the dispatcher. Everything that
+// touches a storage's value goes through here.
+//
+// Called by recording, copies and reads. Views become "tpu::view" and "tpu::update" calls only when they are read or
+// written, and not at all when the tensor covers its storage.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "dispatcher/layout.h"
+#include "dispatcher/storage.h"
+#include "jit/value.h"
+#include "runtime/buffer.h"
+
+namespace tpu {
+
+// The tensor's kind. Free when it covers its storage.
+const Layout* LayoutOf(const c10::TensorImpl& tensor);
+// The tensor's elements, logical and row-major.
+ValueRef ReadValue(const c10::TensorImpl& tensor);
+// The storage's bytes in their physical order.
+ValueRef RowMajorValue(TpuStorage& storage);
+// Makes `value` (of the tensor's sizes and dtype) the tensor's elements.
+void WriteValue(const c10::TensorImpl& tensor, ValueRef value);
+
+// A new tensor over a new storage holding `value`.
+at::Tensor MakeTensor(ValueRef value, const Layout* layout, c10::DeviceIndex device);
+at::Tensor MakeUninitialized(const Layout* layout, c10::DeviceIndex device);
+
+// A value with memory of its own, filled by the caller before anyone else sees it.
+ValueRef MakeReadyValue(const Layout* layout, c10::DeviceIndex device);
+// Waits; throws the value's error. The buffer is addressable on the embedded device.
+const BufferRef& AwaitBuffer(const ValueRef& value, const std::string& what);
+
+}  // namespace tpu
