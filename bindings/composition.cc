@@ -8,6 +8,7 @@
 
 #include "bindings/python_frames.h"
 #include "compiler/host/host_backend.h"
+#include "dispatcher/host_kernels.h"
 #include "jit/engine.h"
 #include "runtime/flags.h"
 #include "runtime/host/host_device.h"
@@ -39,6 +40,7 @@ std::unique_ptr<Engine> MakeEngine() {
   }
   auto engine = std::make_unique<Engine>(std::move(devices), host::MakeHostBackend());
   engine->set_where_hook(&UserFrame);
+  engine->set_call_runner(&RunCall);
   return engine;
 }
 

@@ -2,11 +2,11 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Scalar.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <string>
 
-#include "absl/hash/hash.h"
 #include "dispatcher/calls.h"
 #include "dispatcher/convert.h"
 #include "dispatcher/streams.h"
@@ -62,9 +62,7 @@ void Collected::Collect(const Operator& op, at::ArrayRef<c10::IValue> arguments)
         if (op.static_scalars) {
           AddAttribute(value);
         } else {
-          AddScalar(value, op.op.schema().arguments()[i].real_type()->isSubtypeOf(*c10::OptionalType::ofFloat())
-                               ? ScalarSpec::As::kFloat
-                               : ScalarSpec::As::kScalar);
+          AddScalar(value, op.is_float[i] ? ScalarSpec::As::kFloat : ScalarSpec::As::kScalar);
         }
         break;
       case ArgumentKind::kScalarList: {

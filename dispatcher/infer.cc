@@ -55,8 +55,7 @@ DType Promoted(const Operator& op, const torch::jit::Stack& meta) {
       state = at::native::update_result_type_state(t, state);
       any = true;
     }
-    if (op.kinds[i] == ArgumentKind::kScalar && meta[i].isScalar() &&
-        op.op.schema().arguments()[i].real_type()->kind() != c10::TypeKind::FloatType) {
+    if (op.kinds[i] == ArgumentKind::kScalar && meta[i].isScalar() && !op.is_float[i]) {
       at::Tensor number = at::scalar_tensor(meta[i].toScalar());
       number.unsafeGetTensorImpl()->set_wrapped_number(true);
       state = at::native::update_result_type_state(number, state);

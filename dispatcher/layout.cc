@@ -4,6 +4,7 @@
 #include <memory>
 #include <mutex>
 #include <numeric>
+#include <vector>
 
 #include "absl/container/flat_hash_set.h"
 #include "dispatcher/convert.h"
@@ -16,7 +17,7 @@ struct Key {
   c10::IntArrayRef sizes, strides;
 };
 Key KeyOf(const Key& k) { return k; }
-Key KeyOf(const std::unique_ptr<const Layout>& l) { return {l->scalar_type, l->sizes(), l->stride_ref()}; }
+Key KeyOf(const std::unique_ptr<Layout>& l) { return {l->scalar_type, l->sizes(), l->stride_ref()}; }
 
 struct Hash {
   using is_transparent = void;
@@ -83,7 +84,7 @@ bool IsDense(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
 
 const Layout* InternLayout(c10::ScalarType type, c10::IntArrayRef sizes, c10::IntArrayRef strides) {
   static std::mutex mutex;
-  static auto* layouts = new absl::flat_hash_set<std::unique_ptr<const Layout>, Hash, Equal>();
+  static auto* layouts = new absl::flat_hash_set<std::unique_ptr<Layout>, Hash, Equal>();
   std::lock_guard<std::mutex> lock(mutex);
   auto it = layouts->find(Key{type, sizes, strides});
   if (it != layouts->end()) return it->get();

@@ -14,12 +14,13 @@ namespace {
 using c10::FunctionSchema;
 using c10::TypeKind;
 
+// Without Optional.
+c10::TypePtr Plain(const c10::TypePtr& t) {
+  return t->kind() == TypeKind::OptionalType ? t->expectRef<c10::OptionalType>().getElementType() : t;
+}
+
 ArgumentKind KindOf(const c10::Argument& argument) {
-  c10::TypePtr type = argument.real_type();
-  const auto element = [](const c10::TypePtr& t) {
-    return t->kind() == TypeKind::OptionalType ? t->expectRef<c10::OptionalType>().getElementType() : t;
-  };
-  type = element(type);
+  const c10::TypePtr type = Plain(argument.real_type());
   switch (type->kind()) {
     case TypeKind::TensorType:
       return ArgumentKind::kTensor;
@@ -29,7 +30,7 @@ ArgumentKind KindOf(const c10::Argument& argument) {
     case TypeKind::GeneratorType:
       return ArgumentKind::kGenerator;
     case TypeKind::ListType: {
-      const c10::TypePtr item = element(type->expectRef<c10::ListType>().getElementType());
+      const c10::TypePtr item = Plain(type->expectRef<c10::ListType>().getElementType());
       if (item->kind() == TypeKind::TensorType) return ArgumentKind::kTensorList;
       if (item->kind() == TypeKind::NumberType) return ArgumentKind::kScalarList;
       return ArgumentKind::kAttribute;
@@ -100,6 +101,7 @@ Operator::Operator(const c10::OperatorHandle& handle) : op(handle), recorded(han
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
     const c10::Argument& a = schema.arguments()[i];
     kinds.push_back(KindOf(a));
+    is_float.push_back(Plain(a.real_type())->kind() == TypeKind::FloatType);
     if (!Writes(a)) continue;
     mutated.push_back(static_cast<int>(i));
     if (a.is_out()) out.push_back(static_cast<int>(i));
