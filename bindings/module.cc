@@ -1,7 +1,7 @@
 // torch_tpu._C. Loading it registers the device with PyTorch and creates nothing.
 #include "bindings/bindings.h"
 #include "bindings/composition.h"
-#include "compiler/aten/registry.h"
+#include "compiler/operators.h"
 #include "dispatcher/host_kernels.h"
 #include "dispatcher/record.h"
 #include "dispatcher/storage.h"

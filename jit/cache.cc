@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utime.h>
+#define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include <algorithm>
