@@ -8,6 +8,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "runtime/host/copy.h"
 #include "runtime/host/gemm.h"
 #include "runtime/host/kernel_cache.h"
 #include "runtime/host/parallel.h"
@@ -206,13 +207,9 @@ absl::Status PlanExecutable::RunStep(const Step& step, Frame& frame, const NodeR
       RunGemm(step.gemm, frame.slots[step.slots[0]], frame.slots[step.slots[1]], frame.slots[step.slots[2]], epilogue);
       break;
     }
-    case Step::Kind::kCopy: {
-      char* to = static_cast<char*>(frame.slots[step.slots[1]]);
-      const char* from = static_cast<const char*>(frame.slots[step.slots[0]]);
-      ParallelFor(static_cast<int64_t>(plan_.slots[step.slots[0]].bytes), 256 << 10,
-                  [&](int64_t begin, int64_t end) { std::memmove(to + begin, from + begin, end - begin); });
+    case Step::Kind::kCopy:
+      CopyBytes(frame.slots[step.slots[1]], frame.slots[step.slots[0]], plan_.slots[step.slots[0]].bytes);
       break;
-    }
     case Step::Kind::kCall:
       return RunCall(step, frame, run_node);
   }

@@ -1,7 +1,6 @@
-// One block of a matrix product on one thread: by the matrix library where it has the type, for 16-bit floats by
-// converting pieces to f32, and by plain loops for the rest.
+// One block of a matrix product on one thread: few rows by skinny.cc, else by the matrix library where it has the type,
+// for 16-bit floats by converting pieces to f32, and by plain loops for the rest.
 #include <algorithm>
-#include <bit>
 #include <complex>
 #include <cstring>
 #include <limits>
@@ -10,21 +9,11 @@
 
 #include "runtime/host/gemm.h"
 #include "runtime/host/matrix_library.h"
+#include "runtime/host/narrow_float.h"
+#include "runtime/host/skinny.h"
 
 namespace tpu::host {
 namespace {
-
-struct BFloat16 {
-  uint16_t bits;
-  explicit operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
-  BFloat16() = default;
-  explicit BFloat16(float f) {
-    const uint32_t u = std::bit_cast<uint32_t>(f);
-    // To nearest, ties to even; a NaN keeps its sign and becomes quiet.
-    bits =
-        f != f ? static_cast<uint16_t>((u >> 16) | 0x40) : static_cast<uint16_t>((u + 0x7fff + ((u >> 16) & 1)) >> 16);
-  }
-};
 
 // Arithmetic of a plain loop: integers wrap around, so in their unsigned counterpart.
 template <typename T>
@@ -185,6 +174,7 @@ void MultiplyBlock(const GemmBlock& g) {
     }
     return;
   }
+  if (SkinnyBlock(g)) return;
   switch (g.dtype) {
     case DType::kFloat32:
       return FloatBlock(g);

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <fstream>
 #include <string>
 #include <utility>
@@ -14,21 +13,12 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "runtime/host/allocator.h"
+#include "runtime/host/copy.h"
 #include "runtime/host/executable.h"
 #include "runtime/host/parallel.h"
 
 namespace tpu::host {
 namespace {
-
-// Bytes of a copy worth a thread.
-constexpr int64_t kCopyGrain = 512 << 10;
-
-void Copy(void* to, const void* from, size_t bytes) {
-  ParallelFor(static_cast<int64_t>(bytes), kCopyGrain, [&](int64_t begin, int64_t end) {
-    std::memcpy(static_cast<char*>(to) + begin, static_cast<const char*>(from) + begin,
-                static_cast<size_t>(end - begin));
-  });
-}
 
 // What this process may use: the machine's memory or its control group's limit.
 int64_t MachineMemory() {
@@ -79,13 +69,13 @@ class HostDevice final : public Device {
 
   absl::Status CopyFromHost(const void* source, const BufferRef& destination, size_t bytes) override {
     if (absl::Status status = CheckCopy(destination, bytes); !status.ok()) return status;
-    Copy(destination->data(), source, bytes);
+    CopyBytes(destination->data(), source, bytes);
     return absl::OkStatus();
   }
 
   absl::Status CopyToHost(const BufferRef& source, void* destination, size_t bytes) override {
     if (absl::Status status = CheckCopy(source, bytes); !status.ok()) return status;
-    Copy(destination, source->data(), bytes);
+    CopyBytes(destination, source->data(), bytes);
     return absl::OkStatus();
   }
 

@@ -175,7 +175,8 @@ class Checker {
     }
     const bool widens = (g.dtype == DType::kFloat16 || g.dtype == DType::kBFloat16) && g.out_dtype == DType::kFloat32;
     if (g.dtype > DType::kComplex128 || (g.out_dtype != g.dtype && !widens)) {
-      return Bad("step ", i, ": no product of ", std::string(NameOf(g.dtype)), " into ", std::string(NameOf(g.out_dtype)));
+      return Bad("step ", i, ": no product of ", std::string(NameOf(g.dtype)), " into ",
+                 std::string(NameOf(g.out_dtype)));
     }
     if (g.batch.size() > 3) return Bad("step ", i, " has ", g.batch.size(), " batch dimensions");
     // Rows are numbered over the whole batch in 64 bits.

@@ -1,0 +1,22 @@
+// 16-bit floats as the host's own code reads and writes them: _Float16 of the compiler and bfloat16.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+namespace tpu::host {
+
+struct BFloat16 {
+  uint16_t bits;
+
+  BFloat16() = default;
+  // To nearest, ties to even; a NaN keeps its sign and becomes quiet.
+  explicit BFloat16(float f) {
+    const uint32_t u = std::bit_cast<uint32_t>(f);
+    bits =
+        f != f ? static_cast<uint16_t>((u >> 16) | 0x40) : static_cast<uint16_t>((u + 0x7fff + ((u >> 16) & 1)) >> 16);
+  }
+  explicit operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+};
+
+}  // namespace tpu::host
