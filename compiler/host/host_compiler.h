@@ -1,0 +1,15 @@
+// Module -> Program: the host compiler below the import of fragments, for the backend, tools and tests.
+//
+// Any thread, with a module in a context of its own. Writes every stage to Flags::dump when that is set.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "runtime/program.h"
+
+namespace tpu::host {
+
+// Rewrites the module's one function to fused form and makes its program. `name` names dumps.
+absl::StatusOr<Program> CompileModule(mlir::ModuleOp module, const std::string& name);
+
+}  // namespace tpu::host

@@ -1,0 +1,820 @@
+#include "compiler/host/kernel_emitter.h"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <map>
+
+#include "compiler/host/element_ops.h"
+#include "compiler/host/object_code.h"
+#include "compiler/ir/dialect.h"
+#include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/DenseSet.h"
+#include "llvm/IR/IntrinsicsX86.h"
+
+namespace tpu::host {
+namespace {
+
+using llvm::Value;
+using Kind = NestNode::Kind;
+
+constexpr int64_t kScratchBytes = 256 << 10;     // of a row, kept on the stack between passes
+constexpr int64_t kBlock = 4096;                 // elements of the innermost kept loop that make an item
+constexpr int64_t kColumnBlock = 512;            // the same where accumulators are kept for each
+constexpr int64_t kNonTemporalBytes = 24 << 20;  // outputs that no cache would keep
+constexpr double kTaskNanoseconds = 30000;
+
+int64_t CountOf(mlir::Value v) { return mlir::cast<mlir::RankedTensorType>(v.getType()).getNumElements(); }
+
+// How a reduction is done: the type of its accumulator, and whether it carries an index.
+struct Reduction {
+  ElementOps::Fold fold = ElementOps::Fold::kSum;
+  bool arg = false;
+  mlir::Type element;
+};
+Reduction ReductionOf(mlir::Operation* op) {
+  Reduction r;
+  r.element = mlir::cast<mlir::RankedTensorType>(op->getOperand(0).getType()).getElementType();
+  if (auto arg = mlir::dyn_cast<ir::ArgReduceOp>(op)) {
+    r.arg = true;
+    r.fold = arg.getKind() == ir::ExtremumKind::max ? ElementOps::Fold::kMax : ElementOps::Fold::kMin;
+  } else {
+    r.fold = static_cast<ElementOps::Fold>(mlir::cast<ir::ReduceOp>(op).getKind());
+  }
+  return r;
+}
+
+// What a reduction has accumulated: the value and, for arg_reduce, where.
+struct Accumulator {
+  Value* value = nullptr;
+  Value* index = nullptr;
+};
+
+class Emitter {
+ public:
+  Emitter(const LoopNest& nest, llvm::Module& module)
+      : nest_(nest), module_(module), b_(module.getContext()), ops_(b_) {}
+
+  KernelShape Emit();
+
+ private:
+  // --- the plan ---
+  void ChooseWidth();
+  void ChooseScratch();
+  bool HeavyBelow(int node, int phase);
+  void MarkScratch(int node, int phase);
+  std::vector<int> RootsOf(int phase) const;
+
+  // --- loops ---
+  using Body = std::function<void(Value* position)>;
+  void For(Value* begin, Value* end, int64_t step, const Body& body);
+  std::vector<int> WidthsFor(int64_t count) const;
+  void InnerLoop(Value* begin, Value* end, int64_t count, const std::function<void()>& body);
+  void ReducedLoops(size_t from, const std::function<void()>& innermost);
+  void Hoist(llvm::ArrayRef<int> roots);
+  void SetOuterLoops(Value* item);
+
+  // --- kinds of nests ---
+  void RowItem();
+  void RowPass(int phase);
+  void BlockItem(Value* begin, Value* end, int64_t count);
+  void BlockPass(int phase, Value* begin, Value* end, int64_t count);
+
+  // --- reductions ---
+  Accumulator Start(const Reduction& r, int width);
+  Accumulator Merge(const Reduction& r, const Accumulator& a, const Accumulator& b);
+  Accumulator Horizontal(const Reduction& r, Accumulator a);
+  Value* ReducedPosition();
+  struct Slots {  // where an accumulator lives between iterations
+    Value* value = nullptr;
+    Value* index = nullptr;
+  };
+  Accumulator LoadSlots(const Reduction& r, const Slots& slots, int width);
+  void StoreSlots(const Slots& slots, const Accumulator& a);
+  Value* Finish(int node, const Accumulator& a) {
+    const NestNode& reduce = nest_.nodes[node];
+    return ReductionOf(reduce.op).arg ? a.index : ops_.Round(reduce.type, a.value);
+  }
+
+  // --- values ---
+  Value* Get(int node);       // at the present position, scalar where it is the same for all lanes
+  Value* GetLanes(int node);  // always of the present width
+  Value* Compute(int node);
+  Value* LoadAt(const NestNode& node);
+  Value* Random(const NestNode& node);
+  Value* Scalar(const Expr& e);  // of the first lane
+  Value* Lanes(const Expr& e);   // i64 lanes
+  Value* SymbolValue(int symbol, bool lanes);
+  Value* ComputeSymbol(int symbol, bool lanes);
+  Value* Splat(Value* v, int width) {
+    return width == 1 || v->getType()->isVectorTy() ? v : b_.CreateVectorSplat(width, v);
+  }
+  bool IsUnit(const Expr& e) const;  // lanes are neighbours
+  bool IsVector(uint64_t loops) const { return width_ > 1 && nest_.IsVector(loops); }
+  void StoreOutput(size_t output, const Expr& index);
+  Value* EntryAlloca(llvm::Type* type, int64_t count = 1);
+  Value* I64(int64_t v) { return b_.getInt64(v); }
+  Value* At(Value* pointer, mlir::Type element, Value* index) {
+    return b_.CreateInBoundsGEP(b_.getIntNTy(static_cast<unsigned>(ElementOps::BytesOf(element) * 8)), pointer, index);
+  }
+
+  const LoopNest& nest_;
+  llvm::Module& module_;
+  llvm::IRBuilder<> b_;
+  ElementOps ops_;
+  llvm::Function* function_ = nullptr;
+  llvm::BasicBlock* entry_ = nullptr;
+  std::vector<Value*> pointers_;
+  Value* bad_ = nullptr;  // i1 slot: some index was out of range
+  int max_width_ = 1;
+  int width_ = 1;
+  std::vector<Value*> position_;  // of each loop; of the innermost, the first lane
+  struct Scope {                  // what is known where the code is now
+    llvm::DenseMap<int, Value*> nodes;
+    std::map<std::pair<int, bool>, Value*> symbols;
+  };
+  std::vector<Scope> scopes_;
+  llvm::DenseMap<int, Value*> scratch_;      // node -> row buffer
+  llvm::DenseMap<int, Slots> accumulators_;  // block kernels: one element for each position of the block
+  Value* block_begin_ = nullptr;
+  int pass_ = 0;
+  bool non_temporal_ = false;
+};
+
+Value* Emitter::EntryAlloca(llvm::Type* type, int64_t count) {
+  llvm::IRBuilder<> at_entry(entry_, entry_->begin());
+  llvm::AllocaInst* slot = at_entry.CreateAlloca(type, count == 1 ? nullptr : I64(count));
+  if (count > 1) slot->setAlignment(llvm::Align(64));
+  return slot;
+}
+
+void Emitter::ChooseWidth() {
+  int heavy = 0, widest = 1;
+  bool calls = false, gathers = false;
+  for (const NestNode& node : nest_.nodes) {
+    if (node.type) widest = std::max<int>(widest, node.type.isF64() || node.type.isInteger(64) ? 8 : 4);
+    if (node.kind == Kind::kRandom) heavy += 3;
+    if (node.kind == Kind::kLoad && nest_.IsVector(node.loops) && !IsUnit(node.index)) gathers = true;
+    if (node.kind != Kind::kOp || !IsHeavyOp(node.op)) continue;
+    ++heavy;
+    calls |= mlir::isa<ir::PowOp, ir::RemOp, ir::Atan2Op, ir::TanOp, ir::AsinOp, ir::AcosOp, ir::AtanOp, ir::SinhOp,
+                       ir::CoshOp, ir::AsinhOp, ir::AcoshOp, ir::AtanhOp>(node.op) ||
+             (node.type && node.type.isF64());
+  }
+  int lanes = std::max(VectorBits() / 32, 4);
+  max_width_ = calls ? 4 : gathers ? lanes : widest == 8 ? lanes : heavy > 0 ? 2 * lanes : 4 * lanes;
+  if (heavy > 0 && widest == 8) max_width_ = lanes;
+  int64_t inner = nest_.loops.empty() ? 1 : nest_.loops.back().size;
+  while (max_width_ > 1 && max_width_ > inner) max_width_ /= 2;
+}
+
+bool Emitter::HeavyBelow(int id, int phase) {
+  const NestNode& node = nest_.nodes[id];
+  if (node.kind == Kind::kReduce || !node.reduced || node.kind == Kind::kLoad) return false;
+  if (scratch_.count(id)) return false;
+  if (node.kind == Kind::kRandom || (node.kind == Kind::kOp && IsHeavyOp(node.op))) return true;
+  return llvm::any_of(node.operands, [&](int operand) { return HeavyBelow(operand, phase); });
+}
+
+// The topmost values of earlier passes that are too costly to compute again in pass `phase`.
+void Emitter::MarkScratch(int id, int phase) {
+  const NestNode& node = nest_.nodes[id];
+  if (node.kind == Kind::kReduce || !node.reduced || scratch_.count(id)) return;
+  if (node.phase < phase && HeavyBelow(id, phase)) {
+    scratch_[id] = nullptr;
+    return;
+  }
+  for (int operand : node.operands) MarkScratch(operand, phase);
+}
+
+std::vector<int> Emitter::RootsOf(int phase) const {
+  std::vector<int> roots;
+  for (int reduce : nest_.reduces) {
+    if (nest_.nodes[reduce].phase == phase + 1) roots.push_back(nest_.nodes[reduce].operands[0]);
+  }
+  for (const NestOutput& output : nest_.outputs) {
+    if (output.full && nest_.nodes[output.node].phase == phase) roots.push_back(output.node);
+  }
+  for (const auto& [node, slot] : scratch_) {
+    if (nest_.nodes[node].phase == phase) roots.push_back(node);
+  }
+  std::sort(roots.begin(), roots.end());
+  return roots;
+}
+
+void Emitter::ChooseScratch() {
+  if (!nest_.inner_reduced()) return;
+  for (int phase = 1; phase <= nest_.phases; ++phase) {
+    for (int root : RootsOf(phase)) MarkScratch(root, phase);
+  }
+  int64_t bytes = 0;
+  for (auto& [node, slot] : scratch_) bytes += nest_.reduced_count() * ElementOps::BytesOf(nest_.nodes[node].type);
+  if (bytes > kScratchBytes) scratch_.clear();
+  for (auto& [node, slot] : scratch_) {
+    slot = EntryAlloca(ops_.RegisterType(nest_.nodes[node].type, 1), nest_.reduced_count() + max_width_);
+  }
+}
+
+void Emitter::For(Value* begin, Value* end, int64_t step, const Body& body) {
+  llvm::LLVMContext& context = module_.getContext();
+  auto* before = b_.GetInsertBlock();
+  auto* loop = llvm::BasicBlock::Create(context, "loop", function_);
+  auto* after = llvm::BasicBlock::Create(context, "after", function_);
+  b_.CreateCondBr(b_.CreateICmpSLT(begin, end), loop, after);
+  b_.SetInsertPoint(loop);
+  llvm::PHINode* position = b_.CreatePHI(b_.getInt64Ty(), 2);
+  position->addIncoming(begin, before);
+  scopes_.emplace_back();
+  body(position);
+  scopes_.pop_back();
+  Value* next = b_.CreateNSWAdd(position, I64(step));
+  position->addIncoming(next, b_.GetInsertBlock());
+  b_.CreateCondBr(b_.CreateICmpSLT(next, end), loop, after);
+  b_.SetInsertPoint(after);
+}
+
+// The vector widths that together cover `count` positions (-1: any number of them).
+std::vector<int> Emitter::WidthsFor(int64_t count) const {
+  std::vector<int> widths;
+  for (int width = max_width_; width >= 1 && count != 0; width = width > 8 ? 8 : width > 1 ? 1 : 0) {
+    if (count != -1 && count < width) continue;
+    widths.push_back(width);
+    if (count != -1) count %= width;
+  }
+  return widths;
+}
+
+// Runs `body` over [begin, end) of the innermost loop by full vectors, then narrower ones for what is left. count: the
+// length, or one that leaves the same remainders, or -1.
+void Emitter::InnerLoop(Value* begin, Value* end, int64_t count, const std::function<void()>& body) {
+  Value* from = begin;
+  for (int width : WidthsFor(count)) {
+    Value* to = width == 1 ? end : b_.CreateSub(end, b_.CreateAnd(b_.CreateSub(end, from), I64(width - 1)));
+    width_ = width;
+    For(from, to, width, [&](Value* position) {
+      position_.back() = position;
+      body();
+    });
+    from = to;
+  }
+  width_ = 1;
+}
+
+void Emitter::ReducedLoops(size_t from, const std::function<void()>& innermost) {
+  size_t next = from;
+  bool inner = nest_.inner_reduced();
+  while (next < nest_.loops.size() && !nest_.loops[next].reduced) ++next;
+  if (next == nest_.loops.size() || (inner && next + 1 == nest_.loops.size())) return innermost();
+  For(I64(0), I64(nest_.loops[next].size), 1, [&](Value* position) {
+    position_[next] = position;
+    ReducedLoops(next + 1, innermost);
+  });
+}
+
+// Computes what `roots` need and is the same for the whole innermost loop, before that loop.
+void Emitter::Hoist(llvm::ArrayRef<int> roots) {
+  std::vector<int> needed, symbols;
+  llvm::DenseSet<int> seen, seen_symbols;
+  std::function<void(int)> visit;
+  std::function<void(const Expr&)> visit_index = [&](const Expr& e) {
+    for (auto [id, c] : e.terms) {
+      const Symbol& symbol = nest_.symbols[id];
+      if (symbol.kind == Symbol::Kind::kLoop || !seen_symbols.insert(id).second) continue;
+      if (symbol.kind == Symbol::Kind::kNode) visit(symbol.node);
+      visit_index(symbol.of);
+      if (!nest_.IsVector(symbol.loops)) symbols.push_back(id);
+    }
+  };
+  visit = [&](int id) {
+    if (!seen.insert(id).second) return;
+    const NestNode& node = nest_.nodes[id];
+    bool known = node.kind == Kind::kReduce || (scratch_.count(id) && node.phase < pass_);
+    if (!known) {
+      for (int operand : node.operands) visit(operand);
+      visit_index(node.index);
+    }
+    if (!nest_.IsVector(node.loops) && node.kind != Kind::kConstant) needed.push_back(id);
+  };
+  for (int root : roots) visit(root);
+  width_ = 1;
+  for (int id : needed) Get(id);
+  for (int id : symbols) SymbolValue(id, false);
+}
+
+void Emitter::SetOuterLoops(Value* item) {
+  size_t last = nest_.loops.size() - (nest_.inner_reduced() || nest_.loops.empty() ? 0 : 1);
+  for (size_t i = last; i-- > 0;) {
+    if (nest_.loops[i].reduced) continue;
+    bool outermost = true;
+    for (size_t j = 0; j < i; ++j) outermost &= nest_.loops[j].reduced;
+    position_[i] = outermost ? item : b_.CreateURem(item, I64(nest_.loops[i].size));
+    if (!outermost) item = b_.CreateUDiv(item, I64(nest_.loops[i].size));
+  }
+}
+
+// ---- reductions ----
+
+Accumulator Emitter::Start(const Reduction& r, int width) {
+  Accumulator a;
+  a.value = ops_.Identity(r.fold, r.element, width);
+  if (r.arg) a.index = Splat(I64(INT64_MAX), width);
+  return a;
+}
+
+Accumulator Emitter::Merge(const Reduction& r, const Accumulator& a, const Accumulator& b) {
+  if (!r.arg) return {ops_.Combine(r.fold, r.element, a.value, b.value), nullptr};
+  // b wins if it is better, or as good and earlier; NaN is better than every number.
+  bool max = r.fold == ElementOps::Fold::kMax;
+  Value *better, *equal;
+  if (mlir::isa<mlir::FloatType>(r.element)) {
+    Value* a_nan = b_.CreateFCmpUNO(a.value, a.value);
+    Value* b_nan = b_.CreateFCmpUNO(b.value, b.value);
+    better = max ? b_.CreateFCmpOGT(b.value, a.value) : b_.CreateFCmpOLT(b.value, a.value);
+    better = b_.CreateOr(better, b_.CreateAnd(b_nan, b_.CreateNot(a_nan)));
+    equal = b_.CreateOr(b_.CreateFCmpOEQ(a.value, b.value), b_.CreateAnd(a_nan, b_nan));
+  } else {
+    bool u = r.element.isUnsignedInteger() || r.element.isInteger(1);
+    better = max ? (u ? b_.CreateICmpUGT(b.value, a.value) : b_.CreateICmpSGT(b.value, a.value))
+                 : (u ? b_.CreateICmpULT(b.value, a.value) : b_.CreateICmpSLT(b.value, a.value));
+    equal = b_.CreateICmpEQ(a.value, b.value);
+  }
+  Value* wins = b_.CreateOr(better, b_.CreateAnd(equal, b_.CreateICmpSLT(b.index, a.index)));
+  return {b_.CreateSelect(wins, b.value, a.value), b_.CreateSelect(wins, b.index, a.index)};
+}
+
+Accumulator Emitter::Horizontal(const Reduction& r, Accumulator a) {
+  auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(a.value->getType());
+  if (vector == nullptr) return a;
+  int lanes = static_cast<int>(vector->getNumElements());
+  auto half = [&](Value* v, int from, int count) -> Value* {
+    if (v == nullptr) return nullptr;
+    if (count == 1) return b_.CreateExtractElement(v, from);
+    llvm::SmallVector<int> mask;
+    for (int i = 0; i < count; ++i) mask.push_back(from + i);
+    return b_.CreateShuffleVector(v, mask);
+  };
+  for (; lanes > 1; lanes /= 2) {
+    Accumulator low{half(a.value, 0, lanes / 2), half(a.index, 0, lanes / 2)};
+    Accumulator high{half(a.value, lanes / 2, lanes / 2), half(a.index, lanes / 2, lanes / 2)};
+    a = Merge(r, low, high);
+  }
+  return a;
+}
+
+// The position within the reduced loops, as lanes.
+Value* Emitter::ReducedPosition() {
+  Expr e;
+  int64_t stride = 1;
+  for (size_t i = nest_.loops.size(); i-- > 0;) {
+    if (!nest_.loops[i].reduced) continue;
+    Expr term;
+    term.terms.push_back({static_cast<int>(i), stride});
+    e = e + term;
+    stride *= nest_.loops[i].size;
+  }
+  return IsVector(uint64_t{1} << (nest_.loops.size() - 1)) ? Lanes(e) : Scalar(e);
+}
+
+Accumulator Emitter::LoadSlots(const Reduction& r, const Slots& slots, int width) {
+  Accumulator a;
+  auto load = [&](Value* slot, llvm::Type* type) {
+    return b_.CreateAlignedLoad(type, slot, llvm::Align(type->getScalarSizeInBits() >= 32 ? 4 : 1));
+  };
+  a.value = load(slots.value, ops_.RegisterType(r.element, width));
+  if (r.arg) a.index = load(slots.index, Splat(I64(0), width)->getType());
+  return a;
+}
+
+void Emitter::StoreSlots(const Slots& slots, const Accumulator& a) {
+  auto store = [&](Value* v, Value* slot) {
+    b_.CreateAlignedStore(v, slot, llvm::Align(v->getType()->getScalarSizeInBits() >= 32 ? 4 : 1));
+  };
+  store(a.value, slots.value);
+  if (a.index != nullptr) store(a.index, slots.index);
+}
+
+// ---- rows: the innermost loop is reduced ----
+
+void Emitter::RowPass(int phase) {
+  std::vector<int> roots = RootsOf(phase);
+  if (roots.empty()) return;
+  pass_ = phase;
+  struct Running {
+    int node;
+    Reduction reduction;
+    std::vector<std::pair<int, Slots>> by_width;
+  };
+  std::vector<Running> running;
+  for (int node : nest_.reduces) {
+    if (nest_.nodes[node].phase != phase + 1) continue;
+    Running r{node, ReductionOf(nest_.nodes[node].op), {}};
+    for (int width : WidthsFor(nest_.loops.back().size)) {
+      Slots slots;
+      slots.value = EntryAlloca(ops_.RegisterType(r.reduction.element, width));
+      if (r.reduction.arg) slots.index = EntryAlloca(Splat(I64(0), width)->getType());
+      StoreSlots(slots, Start(r.reduction, width));
+      r.by_width.push_back({width, slots});
+    }
+    running.push_back(std::move(r));
+  }
+  int64_t inner = nest_.loops.back().size;
+  ReducedLoops(0, [&] {
+    Hoist(roots);
+    InnerLoop(I64(0), I64(inner), inner, [&] {
+      for (auto& [node, buffer] : scratch_) {
+        if (nest_.nodes[node].phase != phase) continue;
+        Value* v = GetLanes(node);
+        Value* to = b_.CreateInBoundsGEP(v->getType()->getScalarType(), buffer, [&] {
+          Value* at = ReducedPosition();
+          return at->getType()->isVectorTy() ? b_.CreateExtractElement(at, uint64_t{0}) : at;
+        }());
+        b_.CreateAlignedStore(v, to, llvm::Align(4));
+      }
+      for (Running& r : running) {
+        for (auto& [width, slots] : r.by_width) {
+          if (width != width_) continue;
+          Accumulator next{GetLanes(nest_.nodes[r.node].operands[0]), nullptr};
+          if (r.reduction.arg) next.index = Splat(ReducedPosition(), width_);
+          StoreSlots(slots, Merge(r.reduction, LoadSlots(r.reduction, slots, width_), next));
+        }
+      }
+      for (size_t i = 0; i < nest_.outputs.size(); ++i) {
+        if (nest_.outputs[i].full && nest_.nodes[nest_.outputs[i].node].phase == phase) {
+          StoreOutput(i, nest_.FullIndex());
+        }
+      }
+    });
+  });
+  for (Running& r : running) {
+    Accumulator total;
+    for (auto& [width, slots] : r.by_width) {
+      Accumulator part = Horizontal(r.reduction, LoadSlots(r.reduction, slots, width));
+      total = total.value == nullptr ? part : Merge(r.reduction, total, part);
+    }
+    scopes_.back().nodes[r.node] = Finish(r.node, total);
+  }
+}
+
+void Emitter::RowItem() {
+  for (int phase = 0; phase <= nest_.phases; ++phase) RowPass(phase);
+  pass_ = nest_.phases + 1;
+  width_ = 1;
+  for (size_t i = 0; i < nest_.outputs.size(); ++i) {
+    if (!nest_.outputs[i].full) StoreOutput(i, nest_.RowIndex());
+  }
+}
+
+// ---- blocks: the innermost loop is kept, reductions keep an accumulator for each of its positions ----
+
+void Emitter::BlockPass(int phase, Value* begin, Value* end, int64_t count) {
+  std::vector<int> roots = RootsOf(phase);
+  if (roots.empty()) return;
+  pass_ = phase;
+  auto slots_here = [&](int node) {
+    Slots at = accumulators_[node];
+    Value* offset = b_.CreateSub(position_.back(), block_begin_);
+    at.value = b_.CreateInBoundsGEP(ops_.RegisterType(ReductionOf(nest_.nodes[node].op).element, 1), at.value, offset);
+    if (at.index != nullptr) at.index = b_.CreateInBoundsGEP(b_.getInt64Ty(), at.index, offset);
+    return at;
+  };
+  std::vector<int> reduces;
+  for (int node : nest_.reduces) {
+    if (nest_.nodes[node].phase == phase + 1) reduces.push_back(node);
+  }
+  if (!reduces.empty()) {
+    InnerLoop(begin, end, count, [&] {
+      for (int node : reduces) StoreSlots(slots_here(node), Start(ReductionOf(nest_.nodes[node].op), width_));
+    });
+  }
+  ReducedLoops(0, [&] {
+    Hoist(roots);
+    InnerLoop(begin, end, count, [&] {
+      for (int node : reduces) {
+        Reduction r = ReductionOf(nest_.nodes[node].op);
+        Accumulator next{GetLanes(nest_.nodes[node].operands[0]), nullptr};
+        if (r.arg) {
+          int width = width_;
+          width_ = 1;
+          next.index = Splat(ReducedPosition(), width);
+          width_ = width;
+        }
+        Slots slots = slots_here(node);
+        StoreSlots(slots, Merge(r, LoadSlots(r, slots, width_), next));
+      }
+      for (size_t i = 0; i < nest_.outputs.size(); ++i) {
+        if (nest_.outputs[i].full && nest_.nodes[nest_.outputs[i].node].phase == phase) {
+          StoreOutput(i, nest_.FullIndex());
+        }
+      }
+    });
+  });
+}
+
+void Emitter::BlockItem(Value* begin, Value* end, int64_t count) {
+  block_begin_ = begin;
+  for (int phase = 0; phase <= nest_.phases; ++phase) BlockPass(phase, begin, end, count);
+  std::vector<int> roots;
+  for (const NestOutput& output : nest_.outputs) {
+    if (!output.full) roots.push_back(output.node);
+  }
+  if (roots.empty()) return;
+  pass_ = nest_.phases + 1;
+  Hoist(roots);
+  InnerLoop(begin, end, count, [&] {
+    for (size_t i = 0; i < nest_.outputs.size(); ++i) {
+      if (!nest_.outputs[i].full) StoreOutput(i, nest_.RowIndex());
+    }
+  });
+}
+
+// ---- values ----
+
+Value* Emitter::Get(int id) {
+  for (size_t i = scopes_.size(); i-- > 0;) {
+    auto it = scopes_[i].nodes.find(id);
+    if (it != scopes_[i].nodes.end()) return it->second;
+  }
+  Value* v = Compute(id);
+  if (nest_.nodes[id].kind != Kind::kConstant) scopes_.back().nodes[id] = v;
+  return v;
+}
+
+Value* Emitter::GetLanes(int id) { return Splat(Get(id), width_); }
+
+Value* Emitter::SymbolValue(int id, bool lanes) {
+  lanes = lanes && IsVector(nest_.symbols[id].loops);
+  for (size_t i = scopes_.size(); i-- > 0;) {
+    auto it = scopes_[i].symbols.find({id, lanes});
+    if (it != scopes_[i].symbols.end()) return it->second;
+  }
+  Value* v = ComputeSymbol(id, lanes);
+  if (nest_.symbols[id].kind != Symbol::Kind::kLoop || lanes) scopes_.back().symbols[{id, lanes}] = v;
+  return v;
+}
+
+Value* Emitter::ComputeSymbol(int id, bool lanes) {
+  const Symbol& symbol = nest_.symbols[id];
+  Value* of = nullptr;
+  if (symbol.kind == Symbol::Kind::kLoop) {
+    of = position_[id];
+    if (!lanes) return of;
+    llvm::SmallVector<llvm::Constant*> steps;
+    for (int i = 0; i < width_; ++i) steps.push_back(b_.getInt64(i));
+    return b_.CreateAdd(Splat(of, width_), llvm::ConstantVector::get(steps));
+  }
+  if (symbol.kind == Symbol::Kind::kNode) {
+    of = Get(symbol.node);
+    llvm::Constant* size = llvm::ConstantInt::get(of->getType(), symbol.a);
+    Value* wrong = b_.CreateICmpUGE(of, size);
+    Value* any = wrong->getType()->isVectorTy() ? b_.CreateOrReduce(wrong) : wrong;
+    b_.CreateStore(b_.CreateOr(b_.CreateLoad(b_.getInt1Ty(), bad_), any), bad_);
+    return b_.CreateSelect(wrong, llvm::Constant::getNullValue(of->getType()), of);
+  }
+  of = lanes ? Lanes(symbol.of) : Scalar(symbol.of);
+  auto number = [&](int64_t v) { return llvm::ConstantInt::get(of->getType(), v, true); };
+  switch (symbol.kind) {
+    case Symbol::Kind::kDiv:
+      return b_.CreateUDiv(of, number(symbol.a));
+    case Symbol::Kind::kMod:
+      return b_.CreateURem(of, number(symbol.a));
+    default: {
+      Value* low = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, of, number(0));
+      return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, low, number(symbol.size - 1));
+    }
+  }
+}
+
+Value* Emitter::Scalar(const Expr& e) {
+  Value* sum = nullptr;
+  for (auto [symbol, c] : e.terms) {
+    Value* term = SymbolValue(symbol, false);
+    if (c != 1) term = b_.CreateMul(term, I64(c));
+    sum = sum == nullptr ? term : b_.CreateAdd(sum, term);
+  }
+  if (sum == nullptr) return I64(e.constant);
+  return e.constant == 0 ? sum : b_.CreateAdd(sum, I64(e.constant));
+}
+
+Value* Emitter::Lanes(const Expr& e) {
+  Expr same;
+  same.constant = e.constant;
+  Value* sum = nullptr;
+  for (auto [symbol, c] : e.terms) {
+    if (!IsVector(nest_.symbols[symbol].loops)) {
+      same.terms.push_back({symbol, c});
+      continue;
+    }
+    Value* term = SymbolValue(symbol, true);
+    if (c != 1) term = b_.CreateMul(term, llvm::ConstantInt::get(term->getType(), c, true));
+    sum = sum == nullptr ? term : b_.CreateAdd(sum, term);
+  }
+  Value* base = Splat(Scalar(same), width_);
+  return sum == nullptr ? base : b_.CreateAdd(sum, base);
+}
+
+bool Emitter::IsUnit(const Expr& e) const {
+  int last = static_cast<int>(nest_.loops.size()) - 1;
+  bool unit = false;
+  for (auto [symbol, c] : e.terms) {
+    if (!nest_.IsVector(nest_.symbols[symbol].loops)) continue;
+    if (symbol != last || c != 1) return false;
+    unit = true;
+  }
+  return unit;
+}
+
+Value* Emitter::LoadAt(const NestNode& node) {
+  Value* pointer = pointers_[node.input];
+  uint64_t loops = 0;
+  for (auto [symbol, c] : node.index.terms) loops |= nest_.symbols[symbol].loops;
+  if (!IsVector(loops)) return ops_.Load(node.type, At(pointer, node.type, Scalar(node.index)), 1);
+  if (IsUnit(node.index)) return ops_.Load(node.type, At(pointer, node.type, Scalar(node.index)), width_);
+  Value* index = Lanes(node.index);
+  Value* lanes = llvm::PoisonValue::get(ops_.MemoryType(node.type, width_));
+  for (int i = 0; i < width_; ++i) {
+    Value* at = At(pointer, node.type, b_.CreateExtractElement(index, i));
+    Value* one = b_.CreateAlignedLoad(ops_.MemoryType(node.type, 1), at,
+                                      llvm::Align(std::min<int64_t>(ElementOps::BytesOf(node.type), 8)));
+    lanes = b_.CreateInsertElement(lanes, one, i);
+  }
+  return ops_.FromMemory(node.type, lanes);
+}
+
+Value* Emitter::Random(const NestNode& node) {
+  Value* seed = Get(node.operands[0]);
+  Value* offset = Get(node.operands[1]);
+  int last = static_cast<int>(nest_.loops.size()) - 1;
+  bool aligned = width_ % 4 == 0 && width_ > 4 && IsUnit(node.index) && node.index.constant % 4 == 0;
+  for (auto [symbol, c] : node.index.terms) aligned &= symbol == last || c % 4 == 0;
+  if (aligned) {  // whole blocks: four words each
+    int blocks = width_ / 4;
+    Value* first = b_.CreateAdd(b_.CreateLShr(Scalar(node.index), I64(2)), offset);
+    llvm::SmallVector<llvm::Constant*> steps;
+    llvm::SmallVector<int> order;
+    for (int i = 0; i < blocks; ++i) steps.push_back(b_.getInt64(i));
+    auto words = ops_.math().Philox(b_.CreateAdd(Splat(first, blocks), llvm::ConstantVector::get(steps)), seed);
+    llvm::SmallVector<int> join;
+    for (int i = 0; i < 2 * blocks; ++i) join.push_back(i);
+    Value* low = b_.CreateShuffleVector(words[0], words[1], join);
+    Value* high = b_.CreateShuffleVector(words[2], words[3], join);
+    for (int i = 0; i < width_; ++i) order.push_back((i % 4) * blocks + i / 4);
+    return b_.CreateShuffleVector(low, high, order);
+  }
+  uint64_t loops = 0;
+  for (auto [symbol, c] : node.index.terms) loops |= nest_.symbols[symbol].loops;
+  Value* index = IsVector(loops) ? Lanes(node.index) : Scalar(node.index);
+  auto number = [&](int64_t v) { return llvm::ConstantInt::get(index->getType(), v); };
+  int width = index->getType()->isVectorTy() ? width_ : 1;
+  auto words = ops_.math().Philox(b_.CreateAdd(b_.CreateLShr(index, number(2)), Splat(offset, width)), seed);
+  Value* which = b_.CreateAnd(index, number(3));
+  Value* result = words[3];
+  for (int i = 3; i-- > 0;) result = b_.CreateSelect(b_.CreateICmpEQ(which, number(i)), words[i], result);
+  return result;
+}
+
+Value* Emitter::Compute(int id) {
+  const NestNode& node = nest_.nodes[id];
+  if (auto it = scratch_.find(id); it != scratch_.end() && node.phase < pass_) {
+    Value* at = ReducedPosition();
+    if (at->getType()->isVectorTy()) at = b_.CreateExtractElement(at, uint64_t{0});
+    llvm::Type* type = ops_.RegisterType(node.type, width_);
+    return b_.CreateAlignedLoad(type, b_.CreateInBoundsGEP(type->getScalarType(), it->second, at), llvm::Align(4));
+  }
+  switch (node.kind) {
+    case Kind::kLoad:
+      return LoadAt(node);
+    case Kind::kConstant:
+      return ops_.Constant(node.value, node.type);
+    case Kind::kIndex: {
+      Value* at = IsVector(node.loops) ? Lanes(node.index) : Scalar(node.index);
+      return ops_.Convert(mlir::IntegerType::get(node.type.getContext(), 64), node.type, at);
+    }
+    case Kind::kInRange: {
+      Value* at = IsVector(node.loops) ? Lanes(node.index) : Scalar(node.index);
+      auto number = [&](int64_t v) { return llvm::ConstantInt::get(at->getType(), v, true); };
+      Value* below = b_.CreateICmpSLT(at, number(node.hi));
+      return node.lo == INT64_MIN ? below : b_.CreateAnd(below, b_.CreateICmpSGE(at, number(node.lo)));
+    }
+    case Kind::kRandom:
+      return Random(node);
+    case Kind::kReduce: {  // block kernels: the accumulators of this block
+      Reduction r = ReductionOf(node.op);
+      Slots at = accumulators_[id];
+      Value* offset = b_.CreateSub(position_.back(), block_begin_);
+      at.value = b_.CreateInBoundsGEP(ops_.RegisterType(r.element, 1), at.value, offset);
+      if (r.arg) at.index = b_.CreateInBoundsGEP(b_.getInt64Ty(), at.index, offset);
+      return Finish(id, LoadSlots(r, at, width_));
+    }
+    default:
+      break;
+  }
+  llvm::SmallVector<Value*> operands;
+  bool lanes = false;
+  for (int operand : node.operands) {
+    operands.push_back(Get(operand));
+    lanes |= operands.back()->getType()->isVectorTy();
+  }
+  if (lanes) {
+    for (Value*& operand : operands) operand = Splat(operand, width_);
+  }
+  if (node.kind == Kind::kAnd) return b_.CreateAnd(operands[0], operands[1]);
+  if (node.kind == Kind::kSelect) return b_.CreateSelect(operands[0], operands[1], operands[2]);
+  return ops_.Apply(node.op, operands);
+}
+
+void Emitter::StoreOutput(size_t output, const Expr& index) {
+  const NestNode& node = nest_.nodes[nest_.outputs[output].node];
+  Value* v = GetLanes(nest_.outputs[output].node);
+  ops_.Store(node.type, v, At(pointers_[nest_.inputs.size() + output], node.type, Scalar(index)), non_temporal_);
+}
+
+KernelShape Emitter::Emit() {
+  llvm::LLVMContext& context = module_.getContext();
+  llvm::Type* pointer = llvm::PointerType::get(context, 0);
+  auto* type = llvm::FunctionType::get(b_.getVoidTy(), {pointer, b_.getInt64Ty(), b_.getInt64Ty()}, false);
+  function_ = llvm::Function::Create(type, llvm::GlobalValue::ExternalLinkage, "kernel", module_);
+  function_->addFnAttr(llvm::Attribute::NoUnwind);
+  entry_ = llvm::BasicBlock::Create(context, "entry", function_);
+  auto* start = llvm::BasicBlock::Create(context, "start", function_);
+  b_.SetInsertPoint(start);
+  llvm::FastMathFlags flags;
+  flags.setAllowContract();
+  b_.setFastMathFlags(flags);
+  ChooseWidth();
+  size_t count = nest_.inputs.size() + nest_.outputs.size() + 1;
+  for (size_t i = 0; i < count; ++i) {
+    Value* slot = b_.CreateConstInBoundsGEP1_64(pointer, function_->getArg(0), i);
+    pointers_.push_back(b_.CreateLoad(pointer, slot));
+  }
+  bad_ = EntryAlloca(b_.getInt1Ty());
+  b_.CreateStore(b_.getFalse(), bad_);
+  position_.assign(nest_.loops.size(), I64(0));
+  scopes_.emplace_back();
+  ChooseScratch();
+
+  bool blocks = !nest_.inner_reduced() && !nest_.loops.empty();
+  int64_t inner = blocks ? nest_.loops.back().size : 1;
+  int64_t outer = nest_.kept_count() / std::max<int64_t>(inner, 1);
+  int64_t block = inner;
+  if (blocks) {
+    int64_t most = nest_.has_reduce ? kColumnBlock : kBlock;
+    if (nest_.has_reduce && outer * ((inner + most - 1) / most) < 16) most = std::max<int64_t>(64, most / 4);
+    if (inner > most) block = most;
+    int64_t bytes = 0;
+    for (size_t i = 0; i < nest_.outputs.size(); ++i) {
+      bytes = std::max(bytes, nest_.kept_count() * ElementOps::BytesOf(nest_.nodes[nest_.outputs[i].node].type));
+    }
+    non_temporal_ = !nest_.has_reduce && bytes >= kNonTemporalBytes && inner % 64 == 0 && max_width_ >= 8 &&
+                    llvm::all_of(nest_.outputs, [&](const NestOutput& o) {
+                      return ElementOps::BytesOf(nest_.nodes[o.node].type) * max_width_ >= 32;
+                    });
+    for (int node : nest_.reduces) {
+      Reduction r = ReductionOf(nest_.nodes[node].op);
+      Slots slots;
+      slots.value = EntryAlloca(ops_.RegisterType(r.element, 1), block + 1);
+      if (r.arg) slots.index = EntryAlloca(b_.getInt64Ty(), block + 1);
+      accumulators_[node] = slots;
+    }
+  }
+  int64_t per_row = blocks ? (inner + block - 1) / std::max<int64_t>(block, 1) : 1;
+  KernelShape shape;
+  shape.extent = outer * per_row;
+  For(function_->getArg(1), function_->getArg(2), 1, [&](Value* item) {
+    if (nest_.loops.empty()) {
+      for (size_t i = 0; i < nest_.outputs.size(); ++i) StoreOutput(i, Expr());
+      return;
+    }
+    if (!blocks) {
+      SetOuterLoops(item);
+      return RowItem();
+    }
+    SetOuterLoops(per_row == 1 ? item : b_.CreateUDiv(item, I64(per_row)));
+    if (per_row == 1) return BlockItem(I64(0), I64(inner), inner);
+    Value* begin = b_.CreateMul(b_.CreateURem(item, I64(per_row)), I64(block));
+    Value* end = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b_.CreateAdd(begin, I64(block)), I64(inner));
+    BlockItem(begin, end, inner % max_width_ == 0 && block % max_width_ == 0 ? max_width_ : -1);
+  });
+  // Tell of an index out of range.
+  auto* tell = llvm::BasicBlock::Create(context, "tell", function_);
+  auto* done = llvm::BasicBlock::Create(context, "done", function_);
+  b_.CreateCondBr(b_.CreateLoad(b_.getInt1Ty(), bad_), tell, done);
+  b_.SetInsertPoint(tell);
+  b_.CreateAlignedStore(I64(1), pointers_.back(), llvm::Align(8));
+  b_.CreateBr(done);
+  b_.SetInsertPoint(done);
+  if (non_temporal_) b_.CreateIntrinsic(b_.getVoidTy(), llvm::Intrinsic::x86_sse_sfence, {});
+  b_.CreateRetVoid();
+  b_.SetInsertPoint(entry_);
+  b_.CreateBr(start);
+
+  double item = std::max(1.0, nest_.Cost() / static_cast<double>(std::max<int64_t>(shape.extent, 1)));
+  shape.grain =
+      std::clamp<int64_t>(static_cast<int64_t>(kTaskNanoseconds / item), 1, std::max<int64_t>(shape.extent, 1));
+  return shape;
+}
+
+}  // namespace
+
+KernelShape EmitKernel(const LoopNest& nest, llvm::Module& module) { return Emitter(nest, module).Emit(); }
+
+}  // namespace tpu::host

@@ -1,0 +1,22 @@
+// A loop nest as the LLVM function `kernel`: void(void** pointers, i64 begin, i64 end).
+//
+// The pointers are the nest's inputs, then its outputs, then int64_t* error. The kept loops (in blocks along the
+// innermost one, where it is kept) are numbered as items [0, extent), of which a call runs [begin, end). Called by the
+// plan builder on compile threads.
+#pragma once
+
+#include <cstdint>
+
+#include "compiler/host/loop_nest.h"
+#include "llvm/IR/Module.h"
+
+namespace tpu::host {
+
+struct KernelShape {
+  int64_t extent = 1;
+  int64_t grain = 1;  // items that are worth a task of their own
+};
+
+KernelShape EmitKernel(const LoopNest& nest, llvm::Module& module);
+
+}  // namespace tpu::host

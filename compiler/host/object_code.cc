@@ -1,0 +1,132 @@
+#include "compiler/host/object_code.h"
+
+#include <mutex>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "compiler/host/host_backend.h"
+#include "llvm/Analysis/CGSCCPassManager.h"
+#include "llvm/Analysis/LoopAnalysisManager.h"
+#include "llvm/Analysis/TargetTransformInfo.h"
+#include "llvm/IR/LegacyPassManager.h"
+#include "llvm/IR/PassManager.h"
+#include "llvm/IR/Verifier.h"
+#include "llvm/MC/TargetRegistry.h"
+#include "llvm/Passes/PassBuilder.h"
+#include "llvm/Support/SmallVectorMemoryBuffer.h"
+#include "llvm/Support/TargetSelect.h"
+#include "llvm/TargetParser/Host.h"
+#include "llvm/Transforms/InstCombine/InstCombine.h"
+#include "llvm/Transforms/Scalar/EarlyCSE.h"
+#include "llvm/Transforms/Scalar/LICM.h"
+#include "llvm/Transforms/Scalar/LoopPassManager.h"
+#include "llvm/Transforms/Scalar/LoopRotation.h"
+#include "llvm/Transforms/Scalar/LoopStrengthReduce.h"
+#include "llvm/Transforms/Scalar/SROA.h"
+#include "llvm/Transforms/Scalar/SimplifyCFG.h"
+
+namespace tpu::host {
+namespace {
+
+struct HostCpu {
+  std::string triple, name, features;
+  int vector_bits = 128;
+};
+
+const HostCpu& Host() {
+  static const HostCpu host = [] {
+    llvm::InitializeNativeTarget();
+    llvm::InitializeNativeTargetAsmPrinter();
+    HostCpu cpu;
+    cpu.triple = llvm::sys::getProcessTriple();
+    cpu.name = llvm::sys::getHostCPUName().str();
+    std::string separator;
+    auto features = llvm::sys::getHostCPUFeatures();
+    std::vector<std::string> names;
+    for (const auto& feature : features) {
+      names.push_back((feature.second ? "+" : "-") + feature.first().str());
+    }
+    std::sort(names.begin(), names.end());
+    for (const std::string& name : names) {
+      absl::StrAppend(&cpu.features, separator, name);
+      separator = ",";
+    }
+    if (features.lookup("avx2")) cpu.vector_bits = 256;
+    if (features.lookup("avx512f") && features.lookup("avx512bw") && features.lookup("avx512vl")) cpu.vector_bits = 512;
+    return cpu;
+  }();
+  return host;
+}
+
+}  // namespace
+
+std::string HostTarget() { return absl::StrCat(Host().triple, "/", Host().name, "/", Host().features); }
+
+int VectorBits() { return Host().vector_bits; }
+
+absl::StatusOr<std::unique_ptr<llvm::TargetMachine>> MakeTargetMachine() {
+  const HostCpu& cpu = Host();
+  llvm::Triple triple(cpu.triple);
+  std::string error;
+  const llvm::Target* target = llvm::TargetRegistry::lookupTarget(triple, error);
+  if (target == nullptr) return absl::InternalError(error);
+  llvm::TargetOptions options;
+  options.AllowFPOpFusion = llvm::FPOpFusion::Fast;
+  std::unique_ptr<llvm::TargetMachine> machine(
+      target->createTargetMachine(triple, cpu.name, cpu.features, options, llvm::Reloc::PIC_, llvm::CodeModel::Small,
+                                  llvm::CodeGenOptLevel::Default, /*JIT=*/true));
+  if (machine == nullptr) return absl::InternalError("no code generator for this CPU");
+  return machine;
+}
+
+absl::StatusOr<std::string> EmitObject(llvm::Module& module) {
+  auto machine = MakeTargetMachine();
+  if (!machine.ok()) return machine.status();
+  llvm::TargetMachine& target = **machine;
+  module.setDataLayout(target.createDataLayout());
+  module.setTargetTriple(target.getTargetTriple());
+  for (llvm::Function& function : module) {
+    if (function.isDeclaration()) continue;
+    function.addFnAttr("target-cpu", target.getTargetCPU());
+    function.addFnAttr("target-features", target.getTargetFeatureString());
+    if (VectorBits() == 512) function.addFnAttr("prefer-vector-width", "512");
+  }
+  std::string problems;
+  llvm::raw_string_ostream problem_stream(problems);
+  if (llvm::verifyModule(module, &problem_stream)) {
+    return absl::InternalError(absl::StrCat("kernel is not valid LLVM IR: ", problems));
+  }
+
+  llvm::LoopAnalysisManager loops;
+  llvm::FunctionAnalysisManager functions;
+  llvm::CGSCCAnalysisManager sccs;
+  llvm::ModuleAnalysisManager modules;
+  llvm::PassBuilder builder(&target);
+  builder.registerModuleAnalyses(modules);
+  builder.registerCGSCCAnalyses(sccs);
+  builder.registerFunctionAnalyses(functions);
+  builder.registerLoopAnalyses(loops);
+  builder.crossRegisterProxies(loops, functions, sccs, modules);
+
+  llvm::FunctionPassManager passes;
+  passes.addPass(llvm::SROAPass(llvm::SROAOptions::ModifyCFG));  // loop counters and accumulators into registers
+  passes.addPass(llvm::EarlyCSEPass(/*UseMemorySSA=*/true));     // equal address arithmetic and constants
+  passes.addPass(llvm::InstCombinePass());                       // conversions and selects of neighbouring operations
+  passes.addPass(llvm::createFunctionToLoopPassAdaptor(
+      llvm::LICMPass(llvm::LICMOptions()), /*UseMemorySSA=*/true));  // what is the same for a whole row leaves its loop
+  passes.addPass(llvm::SimplifyCFGPass());
+  llvm::ModulePassManager pipeline;
+  pipeline.addPass(llvm::createModuleToFunctionPassAdaptor(std::move(passes)));
+  pipeline.run(module, modules);
+
+  llvm::SmallVector<char, 0> object;
+  llvm::raw_svector_ostream stream(object);
+  llvm::legacy::PassManager emit;
+  if (target.addPassesToEmitFile(emit, stream, nullptr, llvm::CodeGenFileType::ObjectFile)) {
+    return absl::InternalError("this CPU's code generator can't emit objects");
+  }
+  emit.run(module);
+  return std::string(object.begin(), object.end());
+}
+
+}  // namespace tpu::host

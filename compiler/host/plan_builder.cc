@@ -1,0 +1,341 @@
+#include "compiler/host/plan_builder.h"
+
+#include <algorithm>
+#include <map>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "compiler/host/element_ops.h"
+#include "compiler/host/gemm.h"
+#include "compiler/host/kernel_compiler.h"
+#include "compiler/ir/dialect.h"
+#include "compiler/ir/types.h"
+#include "mlir/IR/AsmState.h"
+
+namespace tpu::host {
+namespace {
+
+using mlir::Operation;
+using mlir::Value;
+
+constexpr uint64_t kAlignment = 64;
+
+uint64_t BytesOf(Value v) {
+  auto type = ir::TensorTypeOf(v);
+  return static_cast<uint64_t>(type.getNumElements() * ir::BytesOf(type.getElementType()));
+}
+
+class Builder {
+ public:
+  explicit Builder(mlir::func::FuncOp function) : function_(function) {}
+  absl::StatusOr<Plan> Build();
+
+ private:
+  // Values with the same bytes as an earlier one.
+  static Value Root(Value v) {
+    while (Operation* op = v.getDefiningOp()) {
+      if (!mlir::isa<ir::ReshapeOp, ir::BitcastOp>(op)) break;
+      v = op->getOperand(0);
+    }
+    return v;
+  }
+  uint32_t SlotOf(Value v) { return slots_.lookup(Root(v)); }
+  uint32_t NewSlot(Slot slot) {
+    plan_.slots.push_back(slot);
+    return static_cast<uint32_t>(plan_.slots.size()) - 1;
+  }
+  void AssignInputs();
+  void AssignOutputs();
+  void AssignResult(Value v);
+  absl::Status AddSteps();
+  absl::Status AddFusion(ir::FusionOp op);
+  void AddGemm(ir::DotOp op);
+  void AddCall(ir::AtenOp op);
+  absl::Status AddConstant(ir::ConstantOp op);
+  void FindOverwrites(const LoopNest& nest, const Step& step);
+  void PlaceTemporaries();
+  uint32_t AddKernel(KernelCode code);
+  static std::string Label(ir::FusionOp op);
+
+  mlir::func::FuncOp function_;
+  Plan plan_;
+  llvm::DenseMap<Value, uint32_t> slots_;
+  llvm::DenseMap<Value, int> output_of_;       // root -> output that it is written to
+  std::vector<std::pair<Value, int>> copies_;  // constants and scalars that are outputs
+  absl::flat_hash_map<std::string, uint32_t> kernels_;
+  struct Candidate {
+    int output, input;
+    size_t step;
+  };
+  std::vector<Candidate> overwrites_;
+};
+
+void Builder::AssignInputs() {
+  plan_.num_inputs = function_.getNumArguments();
+  for (mlir::BlockArgument argument : function_.getArguments()) {
+    Slot slot;
+    slot.kind = Slot::Kind::kInput;
+    slot.index = argument.getArgNumber();
+    slot.bytes = BytesOf(argument);
+    slots_[argument] = NewSlot(slot);
+  }
+}
+
+void Builder::AssignOutputs() {
+  Operation* terminator = function_.getBody().front().getTerminator();
+  for (auto [i, v] : llvm::enumerate(terminator->getOperands())) {
+    OutputSpec spec;
+    spec.bytes = BytesOf(v);
+    Value root = Root(v);
+    Operation* op = root.getDefiningOp();
+    auto argument = mlir::dyn_cast<mlir::BlockArgument>(root);
+    bool scalar = argument && ir::TensorTypeOf(argument).getRank() == 0;
+    auto earlier = output_of_.find(root);
+    if (earlier != output_of_.end()) {
+      spec.kind = OutputSpec::Kind::kOutput;
+      spec.source = static_cast<uint32_t>(earlier->second);
+    } else if (argument && !scalar) {
+      spec.kind = OutputSpec::Kind::kInput;
+      spec.source = argument.getArgNumber();
+    } else if (op != nullptr && mlir::isa<ir::AtenOp>(op)) {
+      spec.kind = OutputSpec::Kind::kCall;  // its buffer's number is known when the call's step is made
+    } else {
+      output_of_[root] = static_cast<int>(i);
+      if (op == nullptr || mlir::isa<ir::ConstantOp>(op)) copies_.push_back({root, static_cast<int>(i)});
+    }
+    plan_.outputs.push_back(spec);
+  }
+}
+
+void Builder::AssignResult(Value v) {
+  Slot slot;
+  slot.bytes = BytesOf(v);
+  auto output = output_of_.find(v);
+  if (output != output_of_.end()) {
+    slot.kind = Slot::Kind::kOutput;
+    slot.index = static_cast<uint32_t>(output->second);
+  }
+  slots_[v] = NewSlot(slot);
+}
+
+uint32_t Builder::AddKernel(KernelCode code) {
+  auto [it, fresh] = kernels_.try_emplace(code.key, static_cast<uint32_t>(plan_.kernels.size()));
+  if (fresh) plan_.kernels.push_back(std::move(code));
+  return it->second;
+}
+
+std::string Builder::Label(ir::FusionOp op) {
+  std::string label;
+  int count = 0;
+  for (Operation& inner : op.getBody().front().without_terminator()) {
+    if (IsFreeOp(&inner)) continue;
+    if (++count > 12) return absl::StrCat(label, ",...");
+    absl::StrAppend(&label, label.empty() ? "" : ",", inner.getName().stripDialect().str());
+  }
+  return label.empty() ? "copy" : label;
+}
+
+absl::Status Builder::AddFusion(ir::FusionOp op) {
+  mlir::Block& body = op.getBody().front();
+  Step step;
+  step.kind = Step::Kind::kKernel;
+  step.label = Label(op);
+  llvm::SmallVector<Value> outputs(body.getTerminator()->getOperands());
+  auto nest = AnalyzeLoopNest([](Operation*) { return true; }, outputs);
+  if (!nest) return absl::InternalError(absl::StrCat("not one loop nest: ", step.label));
+  auto kernel = CompileKernel(*nest);
+  if (!kernel.ok()) return kernel.status();
+  for (Value input : nest->inputs) {
+    Value outside = op.getOperands()[mlir::cast<mlir::BlockArgument>(input).getArgNumber()];
+    step.slots.push_back(SlotOf(outside));
+  }
+  for (Value result : op.getResults()) {
+    AssignResult(result);
+    step.slots.push_back(slots_[result]);
+  }
+  step.kernel.kernel = AddKernel(std::move(kernel->code));
+  step.kernel.extent = kernel->shape.extent;
+  step.kernel.grain = kernel->shape.grain;
+  FindOverwrites(*nest, step);
+  if (step.kernel.extent > 0) plan_.steps.push_back(std::move(step));
+  return absl::OkStatus();
+}
+
+// An output may be written over an input that this kernel alone reads last, at the very index it writes.
+void Builder::FindOverwrites(const LoopNest& nest, const Step& step) {
+  for (size_t o = 0; o < nest.outputs.size(); ++o) {
+    const Slot& to = plan_.slots[step.slots[nest.inputs.size() + o]];
+    const NestNode& written = nest.nodes[nest.outputs[o].node];
+    if (to.kind != Slot::Kind::kOutput) continue;
+    if (nest.has_reduce && (!nest.outputs[o].full || written.phase != nest.phases)) continue;
+    Expr index = nest.outputs[o].full ? nest.FullIndex() : nest.RowIndex();
+    for (size_t i = 0; i < nest.inputs.size(); ++i) {
+      const Slot& from = plan_.slots[step.slots[i]];
+      if (from.kind != Slot::Kind::kInput || from.bytes != to.bytes) continue;
+      bool same = true, twice = false;
+      for (const NestNode& node : nest.nodes) {
+        if (node.kind != NestNode::Kind::kLoad || node.input != static_cast<int>(i)) continue;
+        same &= node.index == index && ir::BytesOf(node.type) == ir::BytesOf(written.type);
+      }
+      for (size_t j = 0; j < nest.inputs.size(); ++j) twice |= j != i && step.slots[j] == step.slots[i];
+      if (same && !twice) {
+        overwrites_.push_back({static_cast<int>(to.index), static_cast<int>(from.index), plan_.steps.size()});
+      }
+    }
+  }
+}
+
+void Builder::AddGemm(ir::DotOp op) {
+  GemmSource source = PlanGemm(op);
+  AssignResult(op.getResult());
+  Step step;
+  step.kind = Step::Kind::kGemm;
+  step.label = absl::StrCat("dot ", source.step.m, "x", source.step.n, "x", source.step.k);
+  step.gemm = source.step;
+  step.slots = {SlotOf(source.a), SlotOf(source.b), slots_[op.getResult()]};
+  if (BytesOf(op.getResult()) > 0) plan_.steps.push_back(std::move(step));
+}
+
+void Builder::AddCall(ir::AtenOp op) {
+  Step step;
+  step.kind = Step::Kind::kCall;
+  step.label = op.getName().str();
+  step.call.node = static_cast<int32_t>(op.getNode());
+  step.call.num_inputs = op.getOperands().size();
+  for (Value operand : op.getOperands()) step.slots.push_back(SlotOf(operand));
+  Operation* terminator = function_.getBody().front().getTerminator();
+  for (Value result : op.getResults()) {
+    Slot slot;
+    slot.kind = Slot::Kind::kCall;
+    slot.index = plan_.num_call_buffers++;
+    slot.bytes = BytesOf(result);
+    slots_[result] = NewSlot(slot);
+    step.slots.push_back(slots_[result]);
+    for (auto [i, v] : llvm::enumerate(terminator->getOperands())) {
+      if (Root(v) == result) plan_.outputs[i].source = slot.index;
+    }
+  }
+  plan_.steps.push_back(std::move(step));
+}
+
+absl::Status Builder::AddConstant(ir::ConstantOp op) {
+  auto value = mlir::cast<mlir::DenseElementsAttr>(op.getValue());
+  Slot slot;
+  slot.kind = Slot::Kind::kConstant;
+  slot.bytes = BytesOf(op.getResult());
+  plan_.constants.resize((plan_.constants.size() + kAlignment - 1) / kAlignment * kAlignment);
+  slot.offset = plan_.constants.size();
+  if (value.getElementType().isInteger(1)) {
+    for (bool bit : value.getValues<bool>()) plan_.constants.push_back(bit ? 1 : 0);
+  } else if (value.isSplat()) {
+    llvm::ArrayRef<char> raw = value.getRawData();
+    for (uint64_t at = 0; at < slot.bytes; at += raw.size()) plan_.constants.append(raw.data(), raw.size());
+  } else {
+    plan_.constants.append(value.getRawData().data(), value.getRawData().size());
+  }
+  if (plan_.constants.size() != slot.offset + slot.bytes) return absl::InternalError("constant of odd size");
+  slots_[op.getResult()] = NewSlot(slot);
+  return absl::OkStatus();
+}
+
+absl::Status Builder::AddSteps() {
+  for (Operation& op : function_.getBody().front().without_terminator()) {
+    if (auto fusion = mlir::dyn_cast<ir::FusionOp>(op)) {
+      if (absl::Status status = AddFusion(fusion); !status.ok()) return status;
+    } else if (auto dot = mlir::dyn_cast<ir::DotOp>(op)) {
+      AddGemm(dot);
+    } else if (auto call = mlir::dyn_cast<ir::AtenOp>(op)) {
+      AddCall(call);
+    } else if (auto constant = mlir::dyn_cast<ir::ConstantOp>(op)) {
+      if (absl::Status status = AddConstant(constant); !status.ok()) return status;
+    } else if (!mlir::isa<ir::BitcastOp>(op) && !IsFreeOp(&op)) {
+      return absl::UnimplementedError(
+          absl::StrCat("the host compiler has no step for ", op.getName().getStringRef().str()));
+    }
+  }
+  for (auto [root, output] : copies_) {
+    Slot slot;
+    slot.kind = Slot::Kind::kOutput;
+    slot.index = static_cast<uint32_t>(output);
+    slot.bytes = BytesOf(root);
+    Step step;
+    step.kind = Step::Kind::kCopy;
+    step.label = "copy";
+    step.slots = {slots_[root], NewSlot(slot)};
+    plan_.steps.push_back(std::move(step));
+  }
+  return absl::OkStatus();
+}
+
+void Builder::PlaceTemporaries() {
+  struct Life {
+    size_t first = SIZE_MAX, last = 0;
+  };
+  std::vector<Life> lives(plan_.slots.size());
+  for (size_t s = 0; s < plan_.steps.size(); ++s) {
+    auto touch = [&](uint32_t slot) {
+      lives[slot].first = std::min(lives[slot].first, s);
+      lives[slot].last = std::max(lives[slot].last, s);
+    };
+    for (uint32_t slot : plan_.steps[s].slots) touch(slot);
+    for (uint32_t slot : plan_.steps[s].gemm.epilogue_slots) touch(slot);
+  }
+  // Donations: the last reader of the input is the step that writes the output.
+  std::vector<bool> taken(plan_.num_inputs, false);
+  for (const OutputSpec& output : plan_.outputs) {
+    if (output.kind == OutputSpec::Kind::kInput) taken[output.source] = true;
+  }
+  for (const Candidate& c : overwrites_) {
+    OutputSpec& output = plan_.outputs[c.output];
+    if (output.may_overwrite >= 0 || taken[c.input]) continue;
+    bool last = true;
+    for (size_t slot = 0; slot < plan_.slots.size(); ++slot) {
+      if (plan_.slots[slot].kind == Slot::Kind::kInput && plan_.slots[slot].index == static_cast<uint32_t>(c.input)) {
+        last &= lives[slot].last <= c.step;
+      }
+    }
+    // The output must not be touched before this step either.
+    if (!last) continue;
+    output.may_overwrite = c.input;
+    taken[c.input] = true;
+  }
+  // First fit, in order of first use.
+  struct Placed {
+    size_t first, last;
+    uint64_t begin, end;
+  };
+  std::vector<Placed> placed;
+  for (size_t i = 0; i < plan_.slots.size(); ++i) {
+    Slot& slot = plan_.slots[i];
+    if (slot.kind != Slot::Kind::kTemp) continue;
+    if (lives[i].first == SIZE_MAX) continue;
+    uint64_t bytes = (std::max<uint64_t>(slot.bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
+    std::vector<std::pair<uint64_t, uint64_t>> busy;
+    for (const Placed& p : placed) {
+      if (p.first <= lives[i].last && lives[i].first <= p.last) busy.push_back({p.begin, p.end});
+    }
+    std::sort(busy.begin(), busy.end());
+    uint64_t at = 0;
+    for (auto [begin, end] : busy) {
+      if (at + bytes <= begin) break;
+      at = std::max(at, end);
+    }
+    slot.offset = at;
+    placed.push_back({lives[i].first, lives[i].last, at, at + bytes});
+    plan_.arena_bytes = std::max(plan_.arena_bytes, at + bytes);
+  }
+}
+
+absl::StatusOr<Plan> Builder::Build() {
+  AssignInputs();
+  AssignOutputs();
+  if (absl::Status status = AddSteps(); !status.ok()) return status;
+  PlaceTemporaries();
+  return std::move(plan_);
+}
+
+}  // namespace
+
+absl::StatusOr<Plan> BuildPlan(mlir::func::FuncOp function) { return Builder(function).Build(); }
+
+}  // namespace tpu::host

@@ -1,0 +1,244 @@
+#include "compiler/host/vector_math.h"
+
+#include <limits>
+#include <string>
+
+#include "llvm/IR/Intrinsics.h"
+#include "llvm/IR/Module.h"
+
+namespace tpu::host {
+
+using llvm::Value;
+
+Value* VectorMath::Fma(Value* a, Value* b, Value* c) {
+  return b_.CreateIntrinsic(llvm::Intrinsic::fmuladd, {a->getType()}, {a, b, c});
+}
+
+Value* VectorMath::Poly(Value* x, std::initializer_list<double> high_to_low) {
+  Value* y = nullptr;
+  for (double c : high_to_low) y = y == nullptr ? F(x, c) : Fma(y, x, F(x, c));
+  return y;
+}
+
+llvm::Type* VectorMath::IntLike(Value* x) {
+  llvm::Type* type = x->getType();
+  llvm::Type* scalar = b_.getIntNTy(type->getScalarSizeInBits());
+  if (auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(type)) {
+    return llvm::FixedVectorType::get(scalar, vector->getNumElements());
+  }
+  return scalar;
+}
+
+Value* VectorMath::TwoToThe(Value* n) {
+  llvm::Type* ints = n->getType();
+  Value* bits = b_.CreateShl(b_.CreateAdd(n, llvm::ConstantInt::get(ints, 127)), llvm::ConstantInt::get(ints, 23));
+  llvm::Type* floats = b_.getFloatTy();
+  if (auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(ints)) {
+    floats = llvm::FixedVectorType::get(floats, vector->getNumElements());
+  }
+  return b_.CreateBitCast(bits, floats);
+}
+
+std::pair<Value*, Value*> VectorMath::ReduceLn2(Value* x) {
+  // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
+  Value* magic = F(x, 12582912.0);
+  Value* shifted = Fma(x, F(x, 1.44269504088896341), magic);
+  llvm::Type* ints = IntLike(x);
+  Value* n = b_.CreateSub(b_.CreateBitCast(shifted, ints), llvm::ConstantInt::get(ints, 0x4B400000));
+  Value* whole = b_.CreateFSub(shifted, magic);
+  Value* r = Fma(whole, F(x, -0.693145751953125), x);
+  r = Fma(whole, F(x, -1.42860682030941723212e-6), r);
+  return {n, r};
+}
+
+Value* VectorMath::ExpTail(Value* r) {
+  Value* p =
+      Poly(r, {1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1});
+  return Fma(p, b_.CreateFMul(r, r), r);
+}
+
+Value* VectorMath::Exp(Value* x) {
+  if (!IsF32(x)) return Call("exp", {x});
+  // Comparisons are false for NaN, which so goes through.
+  Value* clamped = b_.CreateSelect(b_.CreateFCmpOGT(x, F(x, 89.0)), F(x, 89.0), x);
+  clamped = b_.CreateSelect(b_.CreateFCmpOLT(clamped, F(x, -104.0)), F(x, -104.0), clamped);
+  auto [n, r] = ReduceLn2(clamped);
+  Value* y = b_.CreateFAdd(ExpTail(r), F(x, 1.0));
+  // In two steps, so that the largest results and denormals come out.
+  Value* half = b_.CreateAShr(n, llvm::ConstantInt::get(n->getType(), 1));
+  y = b_.CreateFMul(y, TwoToThe(half));
+  return b_.CreateFMul(y, TwoToThe(b_.CreateSub(n, half)));
+}
+
+Value* VectorMath::Expm1(Value* x) {
+  if (!IsF32(x)) return Call("expm1", {x});
+  Value* clamped = b_.CreateSelect(b_.CreateFCmpOGT(x, F(x, 89.0)), F(x, 89.0), x);
+  clamped = b_.CreateSelect(b_.CreateFCmpOLT(clamped, F(x, -18.0)), F(x, -18.0), clamped);
+  auto [n, r] = ReduceLn2(clamped);
+  // 2 * (2^(n-1) * (exp(r) - 1) + (2^(n-1) - 1/2)): exact for n = 0, no overflow before the last step.
+  Value* scale = TwoToThe(b_.CreateSub(n, llvm::ConstantInt::get(n->getType(), 1)));
+  Value* y = Fma(scale, ExpTail(r), b_.CreateFSub(scale, F(x, 0.5)));
+  y = b_.CreateFAdd(y, y);
+  return b_.CreateSelect(b_.CreateFCmpOEQ(x, F(x, 0.0)), x, y);  // keeps -0
+}
+
+std::pair<Value*, Value*> VectorMath::LogParts(Value* x) {
+  llvm::Type* ints = IntLike(x);
+  auto integer = [&](int64_t v) { return llvm::ConstantInt::get(ints, v, true); };
+  Value* tiny = b_.CreateFCmpOLT(x, F(x, std::numeric_limits<float>::min()));
+  Value* normal = b_.CreateSelect(tiny, b_.CreateFMul(x, F(x, 8388608.0)), x);
+  Value* bits = b_.CreateBitCast(normal, ints);
+  Value* e = b_.CreateAShr(b_.CreateSub(bits, integer(0x3f3504f3)), integer(23));  // m within sqrt(1/2) .. sqrt(2)
+  Value* m = b_.CreateBitCast(b_.CreateSub(bits, b_.CreateShl(e, integer(23))), x->getType());
+  e = b_.CreateSelect(tiny, b_.CreateSub(e, integer(23)), e);
+  Value* f = b_.CreateFSub(m, F(x, 1.0));
+  Value* z = b_.CreateFMul(f, f);
+  Value* p = Poly(f, {7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1,
+                      -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1});
+  p = b_.CreateFMul(b_.CreateFMul(p, f), z);
+  p = Fma(F(x, -0.5), z, p);
+  return {b_.CreateSIToFP(e, x->getType()), b_.CreateFAdd(f, p)};
+}
+
+Value* VectorMath::LogSpecials(Value* x, Value* result) {
+  double infinity = std::numeric_limits<double>::infinity();
+  result = b_.CreateSelect(b_.CreateFCmpOEQ(x, F(x, infinity)), x, result);
+  result = b_.CreateSelect(b_.CreateFCmpOEQ(x, F(x, 0.0)), F(x, -infinity), result);
+  return b_.CreateSelect(b_.CreateFCmpULT(x, F(x, 0.0)), F(x, std::numeric_limits<double>::quiet_NaN()), result);
+}
+
+Value* VectorMath::Log(Value* x) {
+  if (!IsF32(x)) return Call("log", {x});
+  auto [e, log_m] = LogParts(x);
+  Value* y = Fma(e, F(x, -2.12194440e-4), log_m);
+  return LogSpecials(x, Fma(e, F(x, 0.693359375), y));
+}
+
+Value* VectorMath::Log2(Value* x) {
+  if (!IsF32(x)) return Call("log2", {x});
+  auto [e, log_m] = LogParts(x);
+  return LogSpecials(x, Fma(log_m, F(x, 1.44269504088896341), e));
+}
+
+Value* VectorMath::Log1p(Value* x) {
+  if (!IsF32(x)) return Call("log1p", {x});
+  Value* u = b_.CreateFAdd(x, F(x, 1.0));
+  Value* lost = b_.CreateFSub(x, b_.CreateFSub(u, F(x, 1.0)));
+  Value* y = b_.CreateFAdd(Log(u), b_.CreateFDiv(lost, u));
+  Value* infinity = F(x, std::numeric_limits<double>::infinity());
+  y = b_.CreateSelect(b_.CreateFCmpOEQ(x, infinity), x, y);
+  y = b_.CreateSelect(b_.CreateFCmpOEQ(x, F(x, -1.0)), F(x, -std::numeric_limits<double>::infinity()), y);
+  return b_.CreateSelect(b_.CreateFCmpOEQ(x, F(x, 0.0)), x, y);
+}
+
+Value* VectorMath::Tanh(Value* x) {
+  if (!IsF32(x)) return Call("tanh", {x});
+  Value* a = b_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x);
+  Value* bounded = b_.CreateSelect(b_.CreateFCmpOGT(a, F(x, 10.0)), F(x, 10.0), a);
+  Value* t = Expm1(b_.CreateFAdd(bounded, bounded));
+  Value* y = b_.CreateFDiv(t, b_.CreateFAdd(t, F(x, 2.0)));
+  return b_.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, y, x);
+}
+
+Value* VectorMath::Erf(Value* x) {
+  if (!IsF32(x)) return Call("erf", {x});
+  Value* t = b_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x);
+  t = b_.CreateSelect(b_.CreateFCmpOGT(t, F(x, 10.0)), F(x, 10.0), t);
+  Value* s = b_.CreateFMul(t, t);
+  // |x| > 0.9277: 1 - exp(-t - t * p(t)).
+  Value* r = Fma(F(x, -1.72853470e-5), t, F(x, 3.83197126e-4));
+  Value* u = Fma(F(x, -3.88396438e-3), t, F(x, 2.42546219e-2));
+  r = Fma(r, s, u);
+  r = Fma(r, t, F(x, -1.06777877e-1));
+  r = Fma(r, t, F(x, -6.34846687e-1));
+  r = Fma(r, t, F(x, -1.28717512e-1));
+  r = Fma(r, t, b_.CreateFNeg(t));
+  Value* large = b_.CreateFSub(F(x, 1.0), Exp(r));
+  large = b_.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, large, x);
+  Value* small = Poly(s, {-5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1, 1.28379166e-1});
+  small = Fma(small, x, x);
+  return b_.CreateSelect(b_.CreateFCmpOGT(t, F(x, 0.927734375)), large, small);
+}
+
+Value* VectorMath::SinCos(Value* x, int quarter, const char* name) {
+  if (!IsF32(x)) return Call(name, {x});
+  // Reduced in f64, so that large arguments keep their accuracy.
+  llvm::Type* doubles = b_.getDoubleTy();
+  if (auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(x->getType())) {
+    doubles = llvm::FixedVectorType::get(doubles, vector->getNumElements());
+  }
+  Value* wide = b_.CreateFPExt(x, doubles);
+  Value* magic = F(wide, 6755399441055744.0);
+  Value* shifted = Fma(wide, F(wide, 0.636619772367581343), magic);
+  Value* whole = b_.CreateFSub(shifted, magic);
+  Value* reduced = Fma(whole, F(wide, -1.57079632679489655800e+00), wide);
+  reduced = Fma(whole, F(wide, -6.12323399573676603587e-17), reduced);
+  Value* r = b_.CreateFPTrunc(reduced, x->getType());
+  llvm::Type* ints = IntLike(x);
+  Value* turns = b_.CreateTrunc(b_.CreateBitCast(shifted, IntLike(wide)), ints);
+  turns = b_.CreateAdd(turns, llvm::ConstantInt::get(ints, quarter));
+  Value* z = b_.CreateFMul(r, r);
+  Value* sine = Poly(z, {-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1});
+  sine = Fma(b_.CreateFMul(sine, z), r, r);
+  Value* cosine = Poly(z, {2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2});
+  cosine = Fma(cosine, b_.CreateFMul(z, z), Fma(F(x, -0.5), z, F(x, 1.0)));
+  Value* odd = b_.CreateICmpNE(b_.CreateAnd(turns, llvm::ConstantInt::get(ints, 1)), llvm::ConstantInt::get(ints, 0));
+  Value* y = b_.CreateSelect(odd, cosine, sine);
+  Value* sign = b_.CreateShl(b_.CreateAnd(turns, llvm::ConstantInt::get(ints, 2)), llvm::ConstantInt::get(ints, 30));
+  return b_.CreateBitCast(b_.CreateXor(b_.CreateBitCast(y, ints), sign), x->getType());
+}
+
+Value* VectorMath::Logistic(Value* x) {
+  Value* one = F(x, 1.0);
+  return b_.CreateFDiv(one, b_.CreateFAdd(one, Exp(b_.CreateFNeg(x))));
+}
+
+Value* VectorMath::Sqrt(Value* x) { return b_.CreateUnaryIntrinsic(llvm::Intrinsic::sqrt, x); }
+
+Value* VectorMath::Call(const char* name, llvm::ArrayRef<Value*> arguments) {
+  llvm::Module* module = b_.GetInsertBlock()->getModule();
+  llvm::Type* type = arguments[0]->getType()->getScalarType();
+  llvm::SmallVector<llvm::Type*> types(arguments.size(), type);
+  llvm::FunctionCallee callee = module->getOrInsertFunction(std::string(name) + (type->isFloatTy() ? "f" : ""),
+                                                            llvm::FunctionType::get(type, types, false));
+  auto* function = llvm::cast<llvm::Function>(callee.getCallee());
+  function->setDoesNotAccessMemory();
+  function->setDoesNotThrow();
+  function->addFnAttr(llvm::Attribute::WillReturn);
+  auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(arguments[0]->getType());
+  if (vector == nullptr) return b_.CreateCall(callee, arguments);
+  Value* result = llvm::PoisonValue::get(vector);
+  for (unsigned lane = 0; lane < vector->getNumElements(); ++lane) {
+    llvm::SmallVector<Value*> scalars;
+    for (Value* argument : arguments) scalars.push_back(b_.CreateExtractElement(argument, lane));
+    result = b_.CreateInsertElement(result, b_.CreateCall(callee, scalars), lane);
+  }
+  return result;
+}
+
+std::array<Value*, 4> VectorMath::Philox(Value* counter, Value* key) {
+  llvm::Type* wide = counter->getType();
+  llvm::Type* narrow = b_.getInt32Ty();
+  auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(wide);
+  if (vector != nullptr) narrow = llvm::FixedVectorType::get(narrow, vector->getNumElements());
+  auto high = [&](Value* v) {
+    return b_.CreateTrunc(b_.CreateLShr(v, llvm::ConstantInt::get(v->getType(), 32)), narrow);
+  };
+  auto low = [&](Value* v) { return b_.CreateTrunc(v, narrow); };
+  std::array<Value*, 4> c = {low(counter), high(counter), llvm::ConstantInt::get(narrow, 0),
+                             llvm::ConstantInt::get(narrow, 0)};
+  Value* key_low = b_.CreateTrunc(key, b_.getInt32Ty());
+  Value* key_high = b_.CreateTrunc(b_.CreateLShr(key, b_.getInt64(32)), b_.getInt32Ty());
+  for (int round = 0; round < 10; ++round) {
+    Value* first = b_.CreateMul(b_.CreateZExt(c[0], wide), llvm::ConstantInt::get(wide, 0xD2511F53u));
+    Value* second = b_.CreateMul(b_.CreateZExt(c[2], wide), llvm::ConstantInt::get(wide, 0xCD9E8D57u));
+    auto splat = [&](Value* k) { return vector ? b_.CreateVectorSplat(vector->getNumElements(), k) : k; };
+    c = {b_.CreateXor(b_.CreateXor(high(second), c[1]), splat(key_low)), low(second),
+         b_.CreateXor(b_.CreateXor(high(first), c[3]), splat(key_high)), low(first)};
+    key_low = b_.CreateAdd(key_low, b_.getInt32(0x9E3779B9u));
+    key_high = b_.CreateAdd(key_high, b_.getInt32(0xBB67AE85u));
+  }
+  return c;
+}
+
+}  // namespace tpu::host

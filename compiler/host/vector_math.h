@@ -1,0 +1,49 @@
+// Vector expansions of the elementary functions, for scalars and vectors of f32 and f64.
+//
+// f32 functions that training uses are polynomials of at most about 2 ulp, correct at NaN, infinities, zeros and
+// denormals; the others, and f64, call libm for each lane (the loader resolves it).
+#pragma once
+
+#include "llvm/IR/IRBuilder.h"
+
+namespace tpu::host {
+
+class VectorMath {
+ public:
+  explicit VectorMath(llvm::IRBuilder<>& builder) : b_(builder) {}
+
+  llvm::Value* Exp(llvm::Value* x);
+  llvm::Value* Expm1(llvm::Value* x);
+  llvm::Value* Log(llvm::Value* x);
+  llvm::Value* Log2(llvm::Value* x);
+  llvm::Value* Log1p(llvm::Value* x);
+  llvm::Value* Tanh(llvm::Value* x);
+  llvm::Value* Erf(llvm::Value* x);
+  llvm::Value* Sin(llvm::Value* x) { return SinCos(x, 0, "sin"); }
+  llvm::Value* Cos(llvm::Value* x) { return SinCos(x, 1, "cos"); }
+  llvm::Value* Logistic(llvm::Value* x);
+  llvm::Value* Sqrt(llvm::Value* x);
+  // libm's `name` ("atan2", ...; "f" is added for f32), lane by lane.
+  llvm::Value* Call(const char* name, llvm::ArrayRef<llvm::Value*> arguments);
+  // Philox4x32-10 under `key` (i64) of the counters (i64 lanes): four words of i32 lanes.
+  std::array<llvm::Value*, 4> Philox(llvm::Value* counter, llvm::Value* key);
+
+ private:
+  bool IsF32(llvm::Value* x) const { return x->getType()->getScalarType()->isFloatTy(); }
+  llvm::Constant* F(llvm::Value* like, double value) { return llvm::ConstantFP::get(like->getType(), value); }
+  llvm::Value* Fma(llvm::Value* a, llvm::Value* b, llvm::Value* c);
+  llvm::Value* Poly(llvm::Value* x, std::initializer_list<double> high_to_low);
+  llvm::Type* IntLike(llvm::Value* x);
+  llvm::Value* TwoToThe(llvm::Value* n);  // of an i32 exponent within the normal range
+  // x = n ln2 + r: n as integer lanes, r.
+  std::pair<llvm::Value*, llvm::Value*> ReduceLn2(llvm::Value* x);
+  llvm::Value* ExpTail(llvm::Value* r);  // exp(r) - 1 for |r| <= ln2 / 2
+  // log(x) = e * ln2 + log(m): e as float lanes, log(m).
+  std::pair<llvm::Value*, llvm::Value*> LogParts(llvm::Value* x);
+  llvm::Value* LogSpecials(llvm::Value* x, llvm::Value* result);
+  llvm::Value* SinCos(llvm::Value* x, int quarter, const char* name);
+
+  llvm::IRBuilder<>& b_;
+};
+
+}  // namespace tpu::host

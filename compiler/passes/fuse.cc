@@ -1,0 +1,412 @@
+// Pass fuse: groups primitives into tpu.fusion ops, one for each kernel.
+//
+// Every computing primitive starts as a group of its own. Groups are joined along producer-consumer edges (and, at the
+// end, where they read the same values) whenever the union is still one loop nest (host::AnalyzeLoopNest) that costs no
+// more than its parts, and no path leaves the union and comes back. Views and splat constants belong to no group: each
+// reader has its own copy inside.
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "compiler/host/gemm.h"
+#include "compiler/host/loop_nest.h"
+#include "compiler/ir/dialect.h"
+#include "compiler/ir/types.h"
+#include "compiler/passes/passes.h"
+#include "llvm/ADT/SetVector.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/IRMapping.h"
+
+namespace tpu {
+namespace {
+
+using host::IsFreeOp;
+using host::IsNestOp;
+using mlir::Operation;
+using mlir::Value;
+
+constexpr double kStepNanoseconds = 3000;  // what a step of its own costs: start, wait, memory
+constexpr size_t kMaxGroupOps = 200;
+constexpr size_t kMaxPointers = 60;
+
+// A view that something other than a kernel reads where it can: by strides (dot), or as the same bytes (reshape).
+bool ReadInPlace(Operation* user, Value v) {
+  auto dot = mlir::dyn_cast<ir::DotOp>(user);
+  return dot && host::DotReadsInPlace(dot, v);
+}
+bool SameBytes(Value v) {
+  while (auto reshape = v.getDefiningOp<ir::ReshapeOp>()) v = reshape.getX();
+  return v.getDefiningOp() == nullptr || !IsFreeOp(v.getDefiningOp());
+}
+
+struct Group {
+  llvm::SetVector<Operation*> ops;
+  llvm::SmallVector<Value> outputs;
+  double cost = 0;
+};
+
+class Fuser {
+ public:
+  explicit Fuser(mlir::func::FuncOp function) : function_(function), block_(function.getBody().front()) {}
+  void Run();
+
+ private:
+  void ReplaceEmpty();
+  void MakeGroups();
+  bool IsAnchor(Operation* op);
+  void Producers(Value v, llvm::SetVector<Operation*>& anchors) const;
+  llvm::SmallVector<Value> OutputsOf(const llvm::SetVector<Operation*>& ops) const;
+  bool UsedOutside(Value v, const llvm::SetVector<Operation*>& ops) const;
+  bool TryJoin(int a, int b);
+  bool PathBetween(int from, int to) const;
+  void JoinAlongEdges();
+  void JoinSiblings();
+  void Outline();
+  void OutlineGroup(int id);
+  void Order();
+
+  mlir::func::FuncOp function_;
+  mlir::Block& block_;
+  llvm::DenseMap<Operation*, int> group_of_;
+  std::map<int, Group> groups_;
+  llvm::DenseMap<Operation*, int> position_;
+  std::set<std::pair<int, int>> refused_;
+};
+
+// Values without elements, and reductions of nothing, are constants.
+void Fuser::ReplaceEmpty() {
+  for (Operation& op : llvm::make_early_inc_range(block_)) {
+    if (op.getNumResults() != 1 || mlir::isa<ir::AtenOp, ir::ConstantOp>(op)) continue;
+    auto type = mlir::dyn_cast<mlir::RankedTensorType>(op.getResult(0).getType());
+    if (!type) continue;
+    bool reads_nothing =
+        llvm::any_of(op.getOperands(), [](Value v) { return ir::TensorTypeOf(v).getNumElements() == 0; });
+    if (type.getNumElements() != 0 && !(reads_nothing && mlir::isa<ir::DotOp>(op))) continue;
+    mlir::Type element = type.getElementType();
+    mlir::Attribute zero;
+    if (mlir::isa<mlir::FloatType>(element)) zero = mlir::FloatAttr::get(element, 0);
+    if (mlir::isa<mlir::IntegerType>(element)) zero = mlir::IntegerAttr::get(element, 0);
+    if (!zero) continue;
+    mlir::OpBuilder b(&op);
+    auto constant = ir::ConstantOp::create(b, op.getLoc(), type, mlir::DenseElementsAttr::get(type, zero));
+    op.getResult(0).replaceAllUsesWith(constant.getResult());
+    op.erase();
+  }
+}
+
+bool Fuser::IsAnchor(Operation* op) {
+  if (!IsNestOp(op) || op->getNumResults() != 1) return false;
+  if (ir::TensorTypeOf(op->getResult(0)).getNumElements() == 0) return false;
+  if (!IsFreeOp(op)) return true;
+  // A view (or constant) that must exist in memory because something other than a kernel reads it.
+  Value v = op->getResult(0);
+  for (Operation* user : op->getUsers()) {
+    if (IsNestOp(user)) continue;
+    if (mlir::isa<ir::ReshapeOp>(op) && SameBytes(v)) continue;
+    if (ReadInPlace(user, v)) continue;
+    return true;
+  }
+  return false;
+}
+
+void Fuser::MakeGroups() {
+  int next = 0;
+  for (Operation& op : block_) {
+    position_[&op] = next;
+    if (IsAnchor(&op)) {
+      group_of_[&op] = next;
+      groups_[next].ops.insert(&op);
+    }
+    ++next;
+  }
+  for (auto it = groups_.begin(); it != groups_.end();) {
+    Group& group = it->second;
+    group.outputs = OutputsOf(group.ops);
+    auto nest = group.outputs.empty()
+                    ? std::nullopt
+                    : host::AnalyzeLoopNest([&](Operation* op) { return group.ops.contains(op); }, group.outputs);
+    if (!nest) {  // nobody reads it, or no kernel can do it: emission says which
+      for (Operation* op : group.ops) group_of_.erase(op);
+      it = groups_.erase(it);
+      continue;
+    }
+    group.cost = nest->Cost() + kStepNanoseconds;
+    ++it;
+  }
+}
+
+// The grouped ops that compute what v reads, through views.
+void Fuser::Producers(Value v, llvm::SetVector<Operation*>& anchors) const {
+  Operation* op = v.getDefiningOp();
+  if (op == nullptr) return;
+  if (group_of_.count(op)) {
+    anchors.insert(op);
+    if (!IsFreeOp(op)) return;
+  }
+  if (!IsFreeOp(op)) return;
+  for (Value operand : op->getOperands()) Producers(operand, anchors);
+}
+
+bool Fuser::UsedOutside(Value v, const llvm::SetVector<Operation*>& ops) const {
+  for (Operation* user : v.getUsers()) {
+    if (ops.contains(user)) continue;
+    if (group_of_.count(user)) return true;
+    if (!IsFreeOp(user)) return true;
+    if (UsedOutside(user->getResult(0), ops)) return true;
+  }
+  return false;
+}
+
+llvm::SmallVector<Value> Fuser::OutputsOf(const llvm::SetVector<Operation*>& ops) const {
+  llvm::SmallVector<Value> outputs;
+  for (Operation* op : ops) {
+    Value v = op->getResult(0);
+    if (IsFreeOp(op)) {
+      // Written for those that can't read through the view; kernels compute it themselves.
+      for (Operation* user : v.getUsers()) {
+        if (!IsNestOp(user) && !ReadInPlace(user, v)) {
+          outputs.push_back(v);
+          break;
+        }
+      }
+    } else if (UsedOutside(v, ops)) {
+      outputs.push_back(v);
+    }
+  }
+  return outputs;
+}
+
+// Whether some path leads from group `from` to group `to` through something else.
+bool Fuser::PathBetween(int from, int to) const {
+  int last = -1;
+  for (Operation* op : groups_.at(to).ops) last = std::max(last, position_.lookup(op));
+  llvm::SmallVector<Operation*> work;
+  llvm::DenseSet<Operation*> seen;
+  auto push_users = [&](Operation* op) {
+    for (Operation* user : op->getUsers()) work.push_back(user);
+  };
+  for (Operation* op : groups_.at(from).ops) push_users(op);
+  bool first = true;
+  llvm::DenseSet<int> seen_groups;
+  // Direct edges into `to` are fine; those into `from` stay inside. Views are walked through.
+  llvm::SmallVector<std::pair<Operation*, bool>> stack;
+  for (Operation* op : work) stack.push_back({op, false});
+  (void)first;
+  while (!stack.empty()) {
+    auto [op, outside] = stack.pop_back_val();
+    auto it = group_of_.find(op);
+    int group = it == group_of_.end() ? -1 : it->second;
+    if (group == to) {
+      if (outside) return true;
+      continue;
+    }
+    if (group == from) {
+      continue;
+    }
+    bool view = group < 0 && IsFreeOp(op);
+    bool now_outside = outside || !view;
+    if (view && !outside) {
+      for (Operation* user : op->getUsers()) stack.push_back({user, false});
+      continue;
+    }
+    if (group >= 0) {
+      if (!seen_groups.insert(group).second) continue;
+      for (Operation* member : groups_.at(group).ops) {
+        for (Operation* user : member->getUsers()) stack.push_back({user, now_outside});
+      }
+    } else {
+      if (!seen.insert(op).second) continue;
+      for (Operation* user : op->getUsers()) stack.push_back({user, now_outside});
+    }
+  }
+  return false;
+}
+
+bool Fuser::TryJoin(int a, int b) {
+  if (a == b || refused_.count({a, b})) return false;
+  Group& first = groups_.at(a);
+  Group& second = groups_.at(b);
+  auto refuse = [&] {
+    refused_.insert({a, b});
+    return false;
+  };
+  if (first.ops.size() + second.ops.size() > kMaxGroupOps) return refuse();
+  Group joined;
+  for (Operation* op : first.ops) joined.ops.insert(op);
+  for (Operation* op : second.ops) joined.ops.insert(op);
+  joined.outputs = OutputsOf(joined.ops);
+  if (joined.outputs.empty()) return refuse();
+  auto nest = host::AnalyzeLoopNest([&](Operation* op) { return joined.ops.contains(op); }, joined.outputs);
+  if (!nest || nest->inputs.size() + nest->outputs.size() > kMaxPointers) return refuse();
+  joined.cost = nest->Cost() + kStepNanoseconds;
+  if (joined.cost > first.cost + second.cost) return refuse();
+  if (PathBetween(a, b) || PathBetween(b, a)) return refuse();
+  for (Operation* op : second.ops) group_of_[op] = a;
+  first = std::move(joined);
+  groups_.erase(b);
+  // What was refused before may fit now.
+  std::erase_if(refused_, [&](const auto& pair) {
+    return pair.first == a || pair.second == a || pair.first == b || pair.second == b;
+  });
+  return true;
+}
+
+void Fuser::JoinAlongEdges() {
+  llvm::SmallVector<Operation*> anchors;
+  for (Operation& op : block_) {
+    if (group_of_.count(&op)) anchors.push_back(&op);
+  }
+  for (int round = 0; round < 3; ++round) {
+    bool changed = false;
+    for (Operation* op : anchors) {
+      llvm::SetVector<Operation*> producers;
+      for (Value operand : op->getOperands()) Producers(operand, producers);
+      for (Operation* producer : producers) changed |= TryJoin(group_of_.lookup(producer), group_of_.lookup(op));
+    }
+    if (!changed) break;
+  }
+}
+
+// Groups that read the same value, and small ones of one shape, share a loop.
+void Fuser::JoinSiblings() {
+  llvm::SmallVector<Value> sources(function_.getArguments().begin(), function_.getArguments().end());
+  for (Operation& op : block_) {
+    for (Value v : op.getResults()) sources.push_back(v);
+  }
+  for (Value source : sources) {
+    llvm::SetVector<int> readers;
+    std::function<void(Value, int)> collect = [&](Value v, int depth) {
+      for (Operation* user : v.getUsers()) {
+        auto it = group_of_.find(user);
+        if (it != group_of_.end()) {
+          readers.insert(it->second);
+        } else if (IsFreeOp(user) && depth < 4) {
+          collect(user->getResult(0), depth + 1);
+        }
+      }
+    };
+    if (ir::TensorTypeOf(source).getNumElements() <= 1) continue;
+    collect(source, 0);
+    llvm::SmallVector<int> list(readers.begin(), readers.end());
+    for (size_t i = 0; i < list.size(); ++i) {
+      for (size_t j = i + 1; j < list.size() && j < i + 8; ++j) {
+        if (groups_.count(list[i]) && groups_.count(list[j])) TryJoin(list[i], list[j]);
+      }
+    }
+  }
+}
+
+void Fuser::OutlineGroup(int id) {
+  Group& group = groups_.at(id);
+  llvm::SmallVector<Operation*> ops(group.ops.begin(), group.ops.end());
+  llvm::sort(ops, [&](Operation* a, Operation* b) { return position_.lookup(a) < position_.lookup(b); });
+  Operation* last = ops.back();
+  // Everything the outputs need, views included, in an order where operands come first.
+  llvm::SetVector<Operation*> body;
+  llvm::SetVector<Value> operands;
+  std::function<void(Value)> need = [&](Value v) {
+    Operation* op = v.getDefiningOp();
+    bool inside = op != nullptr && IsNestOp(op) && (IsFreeOp(op) || group.ops.contains(op));
+    if (!inside) {
+      operands.insert(v);
+      return;
+    }
+    if (body.contains(op)) return;
+    for (Value operand : op->getOperands()) need(operand);
+    body.insert(op);
+  };
+  for (Value output : group.outputs) need(output);
+
+  mlir::OpBuilder b(last);
+  llvm::SmallVector<mlir::Type> types;
+  for (Value output : group.outputs) types.push_back(output.getType());
+  bool row = false, column = false;
+  for (Operation* op : ops) {
+    auto reduce = mlir::dyn_cast<ir::ReduceOp>(op);
+    auto arg = mlir::dyn_cast<ir::ArgReduceOp>(op);
+    if (!reduce && !arg) continue;
+    auto shape = ir::TensorTypeOf(op->getOperand(0)).getShape();
+    int64_t inner = static_cast<int64_t>(shape.size()) - 1;
+    while (inner > 0 && shape[inner] == 1) --inner;
+    bool is_row = reduce ? llvm::is_contained(reduce.getDims(), inner) : static_cast<int64_t>(arg.getDim()) == inner;
+    (is_row ? row : column) = true;
+  }
+  auto fusion =
+      ir::FusionOp::create(b, mlir::FusedLoc::get(b.getContext(), {last->getLoc()}), types, operands.getArrayRef(),
+                           b.getStringAttr(row      ? "row"
+                                           : column ? "column"
+                                                    : "loop"));
+  mlir::Block& inside = fusion.getBody().emplaceBlock();
+  mlir::IRMapping map;
+  for (Value operand : operands) map.map(operand, inside.addArgument(operand.getType(), operand.getLoc()));
+  b.setInsertionPointToEnd(&inside);
+  for (Operation* op : body) b.clone(*op, map);
+  llvm::SmallVector<Value> yields;
+  for (Value output : group.outputs) yields.push_back(map.lookup(output));
+  ir::YieldOp::create(b, last->getLoc(), yields);
+  for (auto [output, result] : llvm::zip(group.outputs, fusion.getResults())) {
+    Operation* op = output.getDefiningOp();
+    output.replaceUsesWithIf(result, [&](mlir::OpOperand& use) {
+      if (use.getOwner()->getParentOp() == fusion) return false;
+      if (!IsFreeOp(op)) return !group.ops.contains(use.getOwner());
+      return !IsNestOp(use.getOwner()) && !ReadInPlace(use.getOwner(), use.get());
+    });
+  }
+  position_[fusion] = position_.lookup(last);
+}
+
+// Operands before users, otherwise in the order they stand.
+void Fuser::Order() {
+  llvm::SmallVector<Operation*> ordered;
+  llvm::DenseSet<Operation*> done;
+  std::function<void(Operation*)> place = [&](Operation* op) {
+    if (!done.insert(op).second) return;
+    for (Value operand : op->getOperands()) {
+      if (Operation* producer = operand.getDefiningOp()) place(producer);
+    }
+    ordered.push_back(op);
+  };
+  for (Operation& op : block_.without_terminator()) place(&op);
+  for (Operation* op : ordered) op->moveBefore(block_.getTerminator());
+}
+
+void Fuser::Outline() {
+  llvm::SmallVector<int> ids;
+  for (auto& [id, group] : groups_) ids.push_back(id);
+  // Outputs of one group are found by their ops, which stay until every group is outlined.
+  for (int id : ids) OutlineGroup(id);
+  // The originals are dead now.
+  bool changed = true;
+  while (changed) {
+    changed = false;
+    for (Operation& op : llvm::make_early_inc_range(llvm::reverse(block_))) {
+      if (op.use_empty() && !op.hasTrait<mlir::OpTrait::IsTerminator>()) {
+        op.erase();
+        changed = true;
+      }
+    }
+  }
+  Order();
+}
+
+void Fuser::Run() {
+  ReplaceEmpty();
+  MakeGroups();
+  JoinAlongEdges();
+  JoinSiblings();
+  Outline();
+}
+
+struct Fuse : mlir::PassWrapper<Fuse, mlir::OperationPass<mlir::func::FuncOp>> {
+  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(Fuse)
+  llvm::StringRef getArgument() const override { return "fuse"; }
+  llvm::StringRef getDescription() const override { return "Group primitives into kernels"; }
+  void runOnOperation() override { Fuser(getOperation()).Run(); }
+};
+
+}  // namespace
+
+std::unique_ptr<mlir::Pass> CreateFusePass() { return std::make_unique<Fuse>(); }
+
+}  // namespace tpu

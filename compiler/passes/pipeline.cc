@@ -1,0 +1,31 @@
+// The order of the host compiler's passes, and why each stands where it does.
+#include "compiler/passes/passes.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Pass/PassRegistry.h"
+#include "mlir/Transforms/Passes.h"
+
+namespace tpu {
+
+void BuildHostPipeline(mlir::OpPassManager& passes) {
+  mlir::OpPassManager& function = passes.nest<mlir::func::FuncOp>();
+  // Folds casts, views and constants that lowerings leave behind, so that CSE compares what is really computed.
+  function.addPass(mlir::createCanonicalizerPass());
+  // Equal primitives of different calls (means, broadcasts, masks) once, before fusion would put them in two kernels.
+  function.addPass(mlir::createCSEPass());
+  // Products in the one form that the matrix library takes; after CSE, which compares the simpler forms.
+  function.addPass(CreatePrepareDotsPass());
+  // Reductions to few results become two, so that every core has a part; before fusion, which then sees both halves.
+  function.addPass(CreateSplitReductionsPass());
+  // Last: groups what one kernel can compute; host emission takes one step for each group.
+  function.addPass(CreateFusePass());
+}
+
+void RegisterHostPasses() {
+  mlir::registerPass([] { return CreatePrepareDotsPass(); });
+  mlir::registerPass([] { return CreateSplitReductionsPass(); });
+  mlir::registerPass([] { return CreateFusePass(); });
+  mlir::registerCanonicalizerPass();
+  mlir::registerCSEPass();
+}
+
+}  // namespace tpu

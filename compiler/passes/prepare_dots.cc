@@ -1,0 +1,122 @@
+// Pass prepare-dots: every dot becomes [batch.., m, k] x [batch.., k, n] by views of its operands; products that no
+// matrix library serves (integers, bool) become multiplications and sums.
+#include "compiler/ir/dialect.h"
+#include "compiler/ir/types.h"
+#include "compiler/passes/passes.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+
+namespace tpu {
+namespace {
+
+using mlir::RankedTensorType;
+using mlir::Value;
+using Dims = llvm::SmallVector<int64_t>;
+
+int64_t SizeOf(llvm::ArrayRef<int64_t> shape, llvm::ArrayRef<int64_t> dims) {
+  int64_t n = 1;
+  for (int64_t d : dims) n *= shape[d];
+  return n;
+}
+
+Value Reshape(mlir::OpBuilder& b, mlir::Location loc, Value x, llvm::ArrayRef<int64_t> dims) {
+  auto type = ir::TensorTypeOf(x);
+  if (type.getShape() == dims) return x;
+  return ir::ReshapeOp::create(b, loc, RankedTensorType::get(dims, type.getElementType()), x);
+}
+
+// The operand as [batch.., first group, second group].
+Value Arrange(mlir::OpBuilder& b, mlir::Location loc, Value x, llvm::ArrayRef<int64_t> batch,
+              llvm::ArrayRef<int64_t> first, llvm::ArrayRef<int64_t> second) {
+  auto shape = ir::TensorTypeOf(x).getShape();
+  Dims permutation(batch);
+  permutation.append(first.begin(), first.end());
+  permutation.append(second.begin(), second.end());
+  Dims sizes;
+  for (int64_t d : batch) sizes.push_back(shape[d]);
+  sizes.push_back(SizeOf(shape, first));
+  sizes.push_back(SizeOf(shape, second));
+  bool moves = false;
+  for (size_t i = 0; i < permutation.size(); ++i) moves |= permutation[i] != static_cast<int64_t>(i);
+  if (moves) x = ir::TransposeOp::create(b, loc, x, permutation);
+  return Reshape(b, loc, x, sizes);
+}
+
+// sum over k of lhs[.., m, 1, k] * rhs[.., 1, n, k].
+Value MultiplyAndSum(mlir::OpBuilder& b, mlir::Location loc, Value lhs, Value rhs, mlir::Type out) {
+  auto left = ir::TensorTypeOf(lhs).getShape(), right = ir::TensorTypeOf(rhs).getShape();
+  size_t batch = left.size() - 2;
+  Dims sizes(left.take_front(batch + 1));
+  sizes.push_back(right[batch + 1]);
+  sizes.push_back(left[batch + 1]);
+  auto type = RankedTensorType::get(sizes, ir::TensorTypeOf(lhs).getElementType());
+  Dims left_dims, right_dims;
+  for (size_t d = 0; d < batch; ++d) {
+    left_dims.push_back(d);
+    right_dims.push_back(d);
+  }
+  int64_t m = static_cast<int64_t>(batch), n = m + 1, k = m + 2;
+  left_dims.append({m, k});
+  right_dims.append({n, k});
+  Dims swap(right_dims.begin(), right_dims.begin() + batch);
+  swap.append({n, m});
+  Value turned = ir::TransposeOp::create(b, loc, rhs, swap);
+  Value product = ir::MulOp::create(b, loc, Value(ir::BroadcastOp::create(b, loc, type, lhs, left_dims)),
+                                    Value(ir::BroadcastOp::create(b, loc, type, turned, right_dims)));
+  Value sum = ir::ReduceOp::create(b, loc, ir::ReduceKind::sum, product, Dims{k});
+  auto sum_type = ir::TensorTypeOf(sum);
+  if (sum_type.getElementType() == out) return sum;
+  return ir::ConvertOp::create(b, loc, RankedTensorType::get(sum_type.getShape(), out), sum);
+}
+
+void Prepare(ir::DotOp op) {
+  mlir::OpBuilder b(op);
+  mlir::Location loc = op.getLoc();
+  auto lhs_shape = ir::TensorTypeOf(op.getLhs()).getShape(), rhs_shape = ir::TensorTypeOf(op.getRhs()).getShape();
+  auto free_dims = [](llvm::ArrayRef<int64_t> shape, llvm::ArrayRef<int64_t> batch, llvm::ArrayRef<int64_t> contract) {
+    Dims dims;
+    for (int64_t d = 0; d < static_cast<int64_t>(shape.size()); ++d) {
+      if (!llvm::is_contained(batch, d) && !llvm::is_contained(contract, d)) dims.push_back(d);
+    }
+    return dims;
+  };
+  Dims left_free = free_dims(lhs_shape, op.getLhsBatch(), op.getLhsContract());
+  Dims right_free = free_dims(rhs_shape, op.getRhsBatch(), op.getRhsContract());
+  Value lhs = Arrange(b, loc, op.getLhs(), op.getLhsBatch(), left_free, op.getLhsContract());
+  Value rhs = Arrange(b, loc, op.getRhs(), op.getRhsBatch(), op.getRhsContract(), right_free);
+  auto left = ir::TensorTypeOf(lhs), right = ir::TensorTypeOf(rhs);
+  mlir::Type out = ir::TensorTypeOf(op.getResult()).getElementType();
+  Value result;
+  if (!mlir::isa<mlir::FloatType>(left.getElementType()) && left.getElementType().isIntOrFloat()) {
+    result = MultiplyAndSum(b, loc, lhs, rhs, out);
+  } else {
+    Dims batch, sizes;
+    int64_t rank = left.getRank();
+    for (int64_t d = 0; d < rank - 2; ++d) {
+      batch.push_back(d);
+      sizes.push_back(left.getDimSize(d));
+    }
+    sizes.push_back(left.getDimSize(rank - 2));
+    sizes.push_back(right.getDimSize(rank - 1));
+    result = ir::DotOp::create(b, loc, RankedTensorType::get(sizes, out), lhs, rhs, batch, batch, Dims{rank - 1},
+                               Dims{rank - 2});
+  }
+  op.getResult().replaceAllUsesWith(Reshape(b, loc, result, ir::TensorTypeOf(op.getResult()).getShape()));
+  op.erase();
+}
+
+struct PrepareDots : mlir::PassWrapper<PrepareDots, mlir::OperationPass<mlir::func::FuncOp>> {
+  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(PrepareDots)
+  llvm::StringRef getArgument() const override { return "prepare-dots"; }
+  llvm::StringRef getDescription() const override { return "Bring dots to the form that matrix libraries take"; }
+  void runOnOperation() override {
+    llvm::SmallVector<ir::DotOp> dots;
+    getOperation().walk([&](ir::DotOp op) { dots.push_back(op); });
+    for (ir::DotOp op : dots) Prepare(op);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<mlir::Pass> CreatePrepareDotsPass() { return std::make_unique<PrepareDots>(); }
+
+}  // namespace tpu

@@ -1,0 +1,215 @@
+// Generated kernels against plain loops: pointwise, views, reductions, indices.
+#include <cmath>
+#include <numeric>
+
+#include "absl/strings/str_replace.h"
+#include "tests/unit/compiler/host_testing.h"
+
+namespace tpu::host {
+namespace {
+
+void ExpectNear(const std::vector<float>& got, const std::vector<float>& want, float relative = 1e-5f,
+                float absolute = 1e-6f) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    if (std::isnan(want[i])) {
+      ASSERT_TRUE(std::isnan(got[i])) << "at " << i << " got " << got[i];
+    } else if (std::isinf(want[i])) {
+      ASSERT_EQ(got[i], want[i]) << "at " << i;
+    } else {
+      ASSERT_NEAR(got[i], want[i], absolute + relative * std::abs(want[i])) << "at " << i;
+    }
+  }
+}
+
+std::string Sized(const char* text, int64_t n) { return absl::StrReplaceAll(text, {{"$N", std::to_string(n)}}); }
+
+TEST(Pointwise, EverySizeOfTail) {
+  for (int64_t n : {1, 7, 8, 9, 31, 33, 100, 4097, 1000003}) {
+    auto a = Ramp(n), b = Ramp(n, 0.2f, 1.0f);
+    auto got = RunFor<float>(Sized(R"(func.func @fragment(%a: tensor<$Nxf32>, %b: tensor<$Nxf32>) -> tensor<$Nxf32> {
+      %0 = tpu.add %a, %b : tensor<$Nxf32>
+      %1 = tpu.mul %0, %a : tensor<$Nxf32>
+      return %1 : tensor<$Nxf32> })",
+                                   n),
+                             {Pack(a), Pack(b)});
+    std::vector<float> want(n);
+    for (int64_t i = 0; i < n; ++i) want[i] = (a[i] + b[i]) * a[i];
+    ExpectNear(got, want);
+  }
+}
+
+TEST(Pointwise, ScalarsBroadcast) {
+  auto got = RunFor<float>(
+      R"(func.func @fragment(%a: tensor<3x5xf32>, %s: tensor<f64>, %b: tensor<5xf32>, %c: tensor<3x1xf32>) -> tensor<3x5xf32> {
+      %0 = tpu.convert %s : (tensor<f64>) -> tensor<f32>
+      %1 = tpu.broadcast %0 [] : (tensor<f32>) -> tensor<3x5xf32>
+      %2 = tpu.broadcast %b [1] : (tensor<5xf32>) -> tensor<3x5xf32>
+      %3 = tpu.broadcast %c [0, 1] : (tensor<3x1xf32>) -> tensor<3x5xf32>
+      %4 = tpu.mul %a, %1 : tensor<3x5xf32>
+      %5 = tpu.add %4, %2 : tensor<3x5xf32>
+      %6 = tpu.add %5, %3 : tensor<3x5xf32>
+      return %6 : tensor<3x5xf32> })",
+      {Pack(Ramp(15)), Pack(std::vector<double>{2.5}), Pack(Ramp(5)), Pack(Ramp(3))});
+  auto a = Ramp(15), b = Ramp(5), c = Ramp(3);
+  std::vector<float> want(15);
+  for (int i = 0; i < 15; ++i) want[i] = a[i] * 2.5f + b[i % 5] + c[i / 5];
+  ExpectNear(got, want);
+}
+
+TEST(Views, TransposeSliceReshapeReverse) {
+  auto a = Ramp(24);
+  auto got = RunFor<float>(R"(func.func @fragment(%a: tensor<2x3x4xf32>) -> tensor<8xf32> {
+      %0 = tpu.transpose %a [2, 0, 1] : (tensor<2x3x4xf32>) -> tensor<4x2x3xf32>
+      %1 = tpu.slice %0 [0, 0, 1] to [4, 2, 2] by [1, 1, 1] : (tensor<4x2x3xf32>) -> tensor<4x2x1xf32>
+      %2 = tpu.reverse %1 [0] : tensor<4x2x1xf32>
+      %3 = tpu.reshape %2 : (tensor<4x2x1xf32>) -> tensor<8xf32>
+      %4 = tpu.exp %3 : tensor<8xf32>
+      return %4 : tensor<8xf32> })",
+                           {Pack(a)});
+  std::vector<float> want;
+  for (int i = 3; i >= 0; --i) {
+    for (int j = 0; j < 2; ++j) want.push_back(std::exp(a[j * 12 + 1 * 4 + i]));
+  }
+  ExpectNear(got, want);
+}
+
+TEST(Views, PadConcatStridedSlice) {
+  auto a = Ramp(10), b = Ramp(6);
+  auto got = RunFor<float>(R"(func.func @fragment(%a: tensor<10xf32>, %b: tensor<6xf32>) -> tensor<14xf32> {
+      %z = tpu.constant dense<7.0> : tensor<f32>
+      %0 = tpu.slice %a [1] to [10] by [3] : (tensor<10xf32>) -> tensor<3xf32>
+      %1 = tpu.pad %0, %z low [2] high [1] interior [1] : (tensor<3xf32>, tensor<f32>) -> tensor<8xf32>
+      %2 = tpu.concat %1, %b along 0 : (tensor<8xf32>, tensor<6xf32>) -> tensor<14xf32>
+      return %2 : tensor<14xf32> })",
+                           {Pack(a), Pack(b)});
+  std::vector<float> want = {7, 7, a[1], 7, a[4], 7, a[7], 7};
+  want.insert(want.end(), b.begin(), b.end());
+  ExpectNear(got, want);
+}
+
+TEST(Views, UpdateSlice) {
+  auto a = Ramp(20), b = Ramp(4, 0.1f, 10);
+  auto got = RunFor<float>(R"(func.func @fragment(%a: tensor<4x5xf32>, %b: tensor<2x2xf32>) -> tensor<4x5xf32> {
+      %0 = tpu.update_slice %b into %a at [1, 0] by [2, 3] : tensor<2x2xf32> into tensor<4x5xf32>
+      return %0 : tensor<4x5xf32> })",
+                           {Pack(a), Pack(b)});
+  auto want = a;
+  want[5] = b[0], want[8] = b[1], want[15] = b[2], want[18] = b[3];
+  ExpectNear(got, want);
+}
+
+TEST(Reduce, RowsColumnsMiddleAll) {
+  for (auto [n, m, k] : {std::array<int64_t, 3>{3, 5, 7}, {64, 33, 40}, {2, 1000, 130}, {1, 1, 9}, {300, 7, 1024}}) {
+    auto x = Ramp(n * m * k);
+    for (int dim = 0; dim < 3; ++dim) {
+      std::array<int64_t, 3> size{n, m, k};
+      std::string in = absl::StrCat(n, "x", m, "x", k, "xf32"), out;
+      for (int d = 0; d < 3; ++d) {
+        if (d != dim) absl::StrAppend(&out, size[d], "x");
+      }
+      auto got = RunFor<float>(
+          absl::StrCat("func.func @fragment(%x: tensor<", in, ">) -> tensor<", out, "f32> { %0 = tpu.reduce sum %x [",
+                       dim, "] : (tensor<", in, ">) -> tensor<", out, "f32> return %0 : tensor<", out, "f32> }"),
+          {Pack(x)});
+      std::vector<double> sum(n * m * k / size[dim], 0.0);
+      for (int64_t i = 0; i < n; ++i) {
+        for (int64_t j = 0; j < m; ++j) {
+          for (int64_t l = 0; l < k; ++l) {
+            int64_t at = dim == 0 ? j * k + l : dim == 1 ? i * k + l : i * m + j;
+            sum[at] += x[(i * m + j) * k + l];
+          }
+        }
+      }
+      ExpectNear(got, std::vector<float>(sum.begin(), sum.end()), 2e-6f, 2e-5f * std::sqrt(size[dim]));
+    }
+  }
+}
+
+TEST(Reduce, AllElementsAccurately) {
+  int64_t n = 1000003;
+  auto x = Ramp(n, 0.37f, 0.0f);
+  auto got = RunFor<float>(Sized(R"(func.func @fragment(%x: tensor<$Nxf32>) -> tensor<f32> {
+     %0 = tpu.reduce sum %x [0] : (tensor<$Nxf32>) -> tensor<f32>
+     return %0 : tensor<f32> })",
+                                 n),
+                           {Pack(x)});
+  double want = std::accumulate(x.begin(), x.end(), 0.0);
+  ASSERT_EQ(got.size(), 1u);
+  EXPECT_NEAR(got[0], want, 1e-6 * want);
+}
+
+TEST(Reduce, MaxPropagatesNaNAndArgMaxIsFirst) {
+  std::vector<float> x = {1, 5, 5, 2, NAN, 9, -1, -INFINITY, -INFINITY, -INFINITY, -INFINITY, -INFINITY};
+  const char* text = R"(func.func @fragment(%x: tensor<3x4xf32>) -> (tensor<3xf32>, tensor<3xi64>) {
+     %0 = tpu.reduce max %x [1] : (tensor<3x4xf32>) -> tensor<3xf32>
+     %1 = tpu.arg_reduce max %x along 1 : (tensor<3x4xf32>) -> tensor<3xi64>
+     return %0, %1 : tensor<3xf32>, tensor<3xi64> })";
+  ExpectNear(RunFor<float>(text, {Pack(x)}), {5, NAN, -INFINITY});
+  EXPECT_EQ(RunFor<int64_t>(text, {Pack(x)}, 1), (std::vector<int64_t>{1, 0, 0}));
+}
+
+TEST(Row, SoftmaxIsOneKernel) {
+  const char* text = R"(func.func @fragment(%x: tensor<33x100xf32>) -> tensor<33x100xf32> {
+     %0 = tpu.reduce max %x [1] : (tensor<33x100xf32>) -> tensor<33xf32>
+     %1 = tpu.broadcast %0 [0] : (tensor<33xf32>) -> tensor<33x100xf32>
+     %2 = tpu.sub %x, %1 : tensor<33x100xf32>
+     %3 = tpu.exp %2 : tensor<33x100xf32>
+     %4 = tpu.reduce sum %3 [1] : (tensor<33x100xf32>) -> tensor<33xf32>
+     %5 = tpu.broadcast %4 [0] : (tensor<33xf32>) -> tensor<33x100xf32>
+     %6 = tpu.div %3, %5 : tensor<33x100xf32>
+     return %6 : tensor<33x100xf32> })";
+  auto x = Ramp(3300);
+  x[105] = INFINITY;
+  x[301] = NAN;
+  x[402] = -INFINITY;
+  std::vector<float> want(3300);
+  for (int i = 0; i < 33; ++i) {
+    float most = -INFINITY;
+    double sum = 0;
+    for (int j = 0; j < 100; ++j)
+      most = std::isnan(x[i * 100 + j]) ? NAN : std::isnan(most) ? most : std::max(most, x[i * 100 + j]);
+    for (int j = 0; j < 100; ++j) sum += std::exp(x[i * 100 + j] - most);
+    for (int j = 0; j < 100; ++j) want[i * 100 + j] = std::exp(x[i * 100 + j] - most) / sum;
+  }
+  ExpectNear(RunFor<float>(text, {Pack(x)}), want);
+  EXPECT_EQ(StepsOf(text).size(), 1u);
+}
+
+TEST(Index, TakeAndItsError) {
+  const char* text = R"(func.func @fragment(%w: tensor<6x16xf32>, %i: tensor<3xi64>) -> tensor<3x16xf32> {
+     %0 = tpu.take %w at %i along 0 : (tensor<6x16xf32>, tensor<3xi64>) -> tensor<3x16xf32>
+     return %0 : tensor<3x16xf32> })";
+  auto w = Ramp(96);
+  auto got = RunFor<float>(text, {Pack(w), Pack(std::vector<int64_t>{5, 0, 3})});
+  std::vector<float> want;
+  for (int row : {5, 0, 3}) want.insert(want.end(), w.begin() + row * 16, w.begin() + row * 16 + 16);
+  ExpectNear(got, want);
+  auto bad = RunText(text, {Pack(w), Pack(std::vector<int64_t>{5, 6, 3})});
+  EXPECT_EQ(bad.status().code(), absl::StatusCode::kOutOfRange) << bad.status();
+}
+
+TEST(Dot, TransposesAreReadInPlace) {
+  for (bool ta : {false, true}) {
+    for (bool tb : {false, true}) {
+      std::string a = ta ? "7x5" : "5x7", b = tb ? "6x7" : "7x6";
+      std::string text = absl::StrCat("func.func @fragment(%a: tensor<", a, "xf32>, %b: tensor<", b,
+                                      "xf32>) -> tensor<5x6xf32> { %0 = tpu.dot %a, %b batch [] x [] contract [",
+                                      ta ? 0 : 1, "] x [", tb ? 1 : 0, "] : (tensor<", a, "xf32>, tensor<", b,
+                                      "xf32>) -> tensor<5x6xf32> return %0 : tensor<5x6xf32> }");
+      auto x = Ramp(35), y = Ramp(42);
+      std::vector<float> want(30);
+      for (int i = 0; i < 5; ++i) {
+        for (int j = 0; j < 6; ++j) {
+          for (int k = 0; k < 7; ++k)
+            want[i * 6 + j] += (ta ? x[k * 5 + i] : x[i * 7 + k]) * (tb ? y[j * 7 + k] : y[k * 6 + j]);
+        }
+      }
+      ExpectNear(RunFor<float>(text, {Pack(x), Pack(y)}), want, 1e-5f, 1e-5f);
+      EXPECT_EQ(StepsOf(text).size(), 1u);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tpu::host
