@@ -65,6 +65,8 @@ struct Call {
   // CompilerBackend::IsBoundary of this call, and a stable hash of it: what content-defined cuts go by.
   bool boundary = false;
   uint64_t content_hash = 0;
+  // Its numbers are the compiler's (Philox): at tier 0 too it runs as a program, of its own.
+  bool needs_program = false;
   // The dispatcher's own record (how to run this as a host kernel); opaque here, not part of equality or key.
   const void* host_kernel = nullptr;
 

@@ -64,12 +64,13 @@ struct Operator {
   c10::OperatorHandle recorded;
   std::string name;                 // of `recorded`
   std::vector<ArgumentKind> kinds;  // by argument of op
-  std::vector<bool> is_float;         // by argument: schema type float, not Scalar
+  std::vector<bool> is_float;       // by argument: schema type float, not Scalar
   std::vector<int> mutated;         // arguments that are written, in order
   std::vector<int> out;             // of these, the out= arguments: resized to the result, their old value unread
   std::vector<int> return_alias;    // by return: the mutated argument it is, or -1 for a new tensor
   bool functional_form = false;     // recorded != op
   bool returns_tensors = true;      // only tensors and lists of tensors
+  bool single_result = false;       // writes nothing and returns one tensor
   bool static_scalars = false;      // CompilerBackend::StaticScalars
   bool seeded = false;              // tagged nondeterministic_seeded
   bool data_dependent = false;      // tagged dynamic_output_shape or data_dependent_output

@@ -99,7 +99,7 @@ void Collected::AddTensor(const Operator& op, const at::Tensor& tensor, bool in_
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   const Layout* layout = LayoutOf(impl);
   words.push_back(reinterpret_cast<uintptr_t>(layout));
-  ValueRef value = ReadValue(impl);
+  ValueRef value = ReadValue(impl, layout);
   operands.push_back({value.get(), 0});
   values.push_back(std::move(value));
   scalars.emplace_back();

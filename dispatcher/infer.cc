@@ -220,6 +220,7 @@ std::unique_ptr<Signature> Infer(const Operator& op, at::ArrayRef<c10::IValue> a
     if (!op.functional_form) s->host_kernel->mutated.push_back(m);
   }
   FinishCall(s->call);
+  s->call.needs_program = op.seeded && Engine::Get().backend().CanLower(s->call);
   s->call.host_kernel = s->host_kernel.get();
   return s;
 }

@@ -123,6 +123,8 @@ Operator::Operator(const c10::OperatorHandle& handle) : op(handle), recorded(han
       functional_form = true;
     }
   }
+  single_result = mutated.empty() && schema.returns().size() == 1 &&
+                  schema.returns()[0].real_type()->kind() == TypeKind::TensorType;
   const c10::OperatorName& n = recorded.operator_name();
   name = n.overload_name.empty() ? n.name : n.name + "." + n.overload_name;
   seeded = op.hasTag(at::Tag::nondeterministic_seeded);

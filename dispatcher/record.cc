@@ -88,6 +88,11 @@ void Record(Operator& op, torch::jit::Stack* stack) {
   if (op.seeded) AddSeed(op, arguments, s->random_counters, collected);
   absl::InlinedVector<ValueRef, 4> results(s->call.results.size());
   Engine::Get().window(CurrentStream(collected.device)).Record(s->call, collected.operands, absl::MakeSpan(results));
+  if (op.single_result && s->results[0] != nullptr) {
+    torch::jit::drop(*stack, n);
+    stack->emplace_back(MakeTensor(std::move(results[0]), s->results[0], collected.device));
+    return;
+  }
   size_t next = 0;
   torch::jit::Stack returns = Returns(op, arguments, *s, absl::MakeSpan(results), collected.device, &next);
   WriteMutated(op, arguments, *s, absl::MakeSpan(results), next);

@@ -115,9 +115,8 @@ ValueRef RowMajorValue(TpuStorage& storage) {
   return storage.value();
 }
 
-ValueRef ReadValue(const c10::TensorImpl& tensor) {
+ValueRef ReadValue(const c10::TensorImpl& tensor, const Layout* layout) {
   TpuStorage& storage = TpuStorage::Of(tensor);
-  const Layout* layout = LayoutOf(tensor);
   if (!storage.value() && Covers(tensor, storage, layout)) {
     storage.Set(MakeReadyValue(layout, DeviceOf(storage)), layout);
   }

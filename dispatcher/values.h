@@ -16,8 +16,9 @@ namespace tpu {
 
 // The tensor's kind. Free when it covers its storage.
 const Layout* LayoutOf(const c10::TensorImpl& tensor);
-// The tensor's elements, logical and row-major.
-ValueRef ReadValue(const c10::TensorImpl& tensor);
+// The tensor's elements, logical and row-major. `layout` is LayoutOf(tensor).
+ValueRef ReadValue(const c10::TensorImpl& tensor, const Layout* layout);
+inline ValueRef ReadValue(const c10::TensorImpl& tensor) { return ReadValue(tensor, LayoutOf(tensor)); }
 // The storage's bytes in their physical order.
 ValueRef RowMajorValue(TpuStorage& storage);
 // Makes `value` (of the tensor's sizes and dtype) the tensor's elements.

@@ -85,28 +85,21 @@ void CompilePool::Run() {
 void CompilePool::Do(const Job& job) {
   FragmentEntry& entry = *job.entry;
   Metrics& metrics = Metrics::Get();
-  Device& device = engine_.device(0);
-  const std::string key = KeyOf(entry.fragment, device, engine_.backend());
-  CompileRecord record{key, Summary(entry.fragment), "", 0, entry.live_ops};
+  const std::string key = KeyOf(entry.fragment, engine_.device(0), engine_.backend());
+  CompileRecord record{key, Summary(entry.fragment), "disk", 0, entry.live_ops};
   const auto start = std::chrono::steady_clock::now();
-
   if (std::optional<Program> program = cache_.Load(key); program && Install(entry, *program)) {
     metrics.disk_cache_hits.fetch_add(1, std::memory_order_relaxed);
-    record.outcome = "disk";
   } else if (!job.compile) {
     metrics.disk_cache_misses.fetch_add(1, std::memory_order_relaxed);
     entry.state.store(State::kMissing, std::memory_order_release);
     return;
   } else {
-    absl::StatusOr<Program> compiled = engine_.backend().Compile(entry.fragment);
-    metrics.compiles.fetch_add(1, std::memory_order_relaxed);
+    absl::StatusOr<Program> compiled = CompileFragment(entry.fragment, key);
     absl::Status status = compiled.status();
     if (status.ok() && !Install(entry, *compiled)) status = absl::InternalError("the program doesn't load");
-    if (status.ok()) {
-      record.outcome = "compiled";
-      cache_.Store(key, *compiled);
-    } else {
-      record.outcome = std::string(status.message());
+    record.outcome = status.ok() ? "compiled" : std::string(status.message());
+    if (!status.ok()) {
       entry.state.store(State::kFailed, std::memory_order_release);
       if (metrics.compile_failures.fetch_add(1, std::memory_order_relaxed) == 0) {
         std::fprintf(stderr,
@@ -115,12 +108,46 @@ void CompilePool::Do(const Job& job) {
                      record.summary.c_str(), record.outcome.c_str());
       }
     }
-    const auto elapsed = std::chrono::steady_clock::now() - start;
-    metrics.compile_us.fetch_add(std::chrono::duration_cast<std::chrono::microseconds>(elapsed).count(),
-                                 std::memory_order_relaxed);
   }
   record.milliseconds = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   metrics.RecordCompile(std::move(record));
+}
+
+absl::StatusOr<Program> CompilePool::CompileFragment(const Fragment& fragment, const std::string& key) {
+  Metrics& metrics = Metrics::Get();
+  const auto start = std::chrono::steady_clock::now();
+  absl::StatusOr<Program> program = engine_.backend().Compile(fragment);
+  const auto elapsed = std::chrono::steady_clock::now() - start;
+  metrics.compiles.fetch_add(1, std::memory_order_relaxed);
+  metrics.compile_us.fetch_add(std::chrono::duration_cast<std::chrono::microseconds>(elapsed).count(),
+                               std::memory_order_relaxed);
+  if (program.ok()) cache_.Store(key, *program);
+  return program;
+}
+
+absl::StatusOr<Executable*> CompilePool::SingleOperation(const Call& call, Device& device) {
+  std::lock_guard<std::mutex> lock(single_mutex_);
+  std::unique_ptr<Executable>& slot = single_[{&call, &device}];
+  if (slot) return slot.get();
+  Fragment fragment;
+  fragment.nodes = {{&call, 0, 0}};
+  fragment.inputs = call.operands;
+  for (size_t i = 0; i < call.operands.size(); ++i) fragment.operands.push_back(InputId(static_cast<int>(i)));
+  fragment.num_results = static_cast<uint32_t>(call.results.size());
+  for (size_t i = 0; i < call.results.size(); ++i) fragment.outputs.push_back(static_cast<ValueId>(i));
+  const std::string key = KeyOf(fragment, device, engine_.backend());
+  std::optional<Program> program = cache_.Load(key);
+  if (program) {
+    Metrics::Get().disk_cache_hits.fetch_add(1, std::memory_order_relaxed);
+  } else {
+    absl::StatusOr<Program> compiled = CompileFragment(fragment, key);
+    if (!compiled.ok()) return compiled.status();
+    program = *std::move(compiled);
+  }
+  absl::StatusOr<std::unique_ptr<Executable>> executable = device.Load(*program);
+  if (!executable.ok()) return executable.status();
+  slot = *std::move(executable);
+  return slot.get();
 }
 
 bool CompilePool::Install(FragmentEntry& entry, const Program& program) {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "jit/compile_pool.h"
 
 namespace tpu {
 namespace {
@@ -124,6 +125,12 @@ void Launch::RunNodeByNode(std::vector<Argument>& arguments) {
 
 absl::Status Launch::RunNode(int node, absl::Span<const Argument> in, absl::Span<BufferRef> out) {
   const Call& call = *entry_.fragment.nodes[node].call;
+  if (call.needs_program) {
+    absl::StatusOr<Executable*> program = engine_.pool().SingleOperation(call, *stream_.device());
+    if (!program.ok()) return program.status();
+    std::vector<Argument> arguments(in.begin(), in.end());
+    return (*program)->Launch(absl::MakeSpan(arguments), out, nullptr);
+  }
   if (!engine_.call_runner()) {
     return absl::UnimplementedError(absl::StrCat(call.op, " has no host kernel in this process"));
   }

@@ -131,11 +131,6 @@ void Window::CutLocked(CutReason reason, const std::string& what) {
   const bool forced = reason != CutReason::kContent && reason != CutReason::kBound;
   metrics.CountCut(reason, forced ? engine_.Where() : std::string(), what, static_cast<int>(nodes_.size()));
   CollectOutputs();
-  if (outputs_.empty()) {
-    metrics.dropped_ops.fetch_add(static_cast<int64_t>(nodes_.size()), std::memory_order_relaxed);
-    Reset();
-    return;
-  }
   uint64_t h = hash_;
   for (ValueId v : outputs_) h = Mix(h, static_cast<uint32_t>(v));
   bool inserted = false;
@@ -151,21 +146,24 @@ void Window::CutLocked(CutReason reason, const std::string& what) {
     metrics.fragments_known.fetch_add(1, std::memory_order_relaxed);
   }
   metrics.dropped_ops.fetch_add(static_cast<int64_t>(nodes_.size()) - entry->live_ops, std::memory_order_relaxed);
-  metrics.fragments_launched.fetch_add(1, std::memory_order_relaxed);
+  if (!outputs_.empty()) Launch(*entry);
 
-  auto launch = std::make_shared<Launch>(engine_, stream_, *entry);
+  if (previous_ != nullptr) previous_->successor = entry;
+  previous_ = entry;
+  Reset();
+  expected_ = entry->successor;
+}
+
+void Window::Launch(FragmentEntry& entry) {
+  Metrics::Get().fragments_launched.fetch_add(1, std::memory_order_relaxed);
+  auto launch = std::make_shared<tpu::Launch>(engine_, stream_, entry);
   launch->inputs = std::move(inputs_);
   launch->outputs.reserve(outputs_.size());
   for (ValueId v : outputs_) launch->outputs.push_back(results_[v]);
   launch->Queue(stream_.enqueued() + 1);
   // The launch's own references are dropped on the stream's thread right after the run, before it counts as completed.
   stream_.Enqueue([launch = std::move(launch)] { launch->Run(); });
-  engine_.Launched(*entry);
-
-  if (previous_ != nullptr) previous_->successor = entry;
-  previous_ = entry;
-  Reset();
-  expected_ = entry->successor;
+  engine_.Launched(entry);
 }
 
 void Window::Reset() {

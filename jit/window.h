@@ -43,6 +43,7 @@ class Window {
   void CutLocked(CutReason reason, const std::string& what);
   ValueId InputIdOf(const Operand& operand, const OperandType& type);
   void CollectOutputs();
+  void Launch(FragmentEntry& entry);
   void Follow(const Call& call);
   void Reset();
 
@@ -53,7 +54,7 @@ class Window {
   std::vector<Node> nodes_;
   std::vector<ValueId> operands_;
   std::vector<ValueRef> results_;
-  std::vector<Launch::Input> inputs_;
+  std::vector<tpu::Launch::Input> inputs_;
   std::vector<OperandType> input_types_;
   std::vector<ValueId> outputs_;  // scratch of a cut
   uint64_t hash_ = 0;
