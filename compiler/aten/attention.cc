@@ -1,0 +1,155 @@
+// Scaled dot-product attention as products and a softmax, [batch, heads, length, width], without dropout. Forward also
+// gives the row logarithm of the sum of exponentials, from which backward rebuilds the weights.
+#include <cmath>
+
+#include "compiler/aten/families.h"
+#include "compiler/aten/maths.h"
+#include "compiler/aten/registry.h"
+
+namespace tpu::aten {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+struct Attention {
+  Tensor query, key, value, bias;  // bias: added to the scores, or a mask of bools; may be empty
+  Tensor scale;                    // a number
+  bool causal = false;
+};
+
+Shape Batch(Tensor x) {
+  Shape batch;
+  for (int64_t d = 0; d < x.rank() - 2; ++d) batch.push_back(d);
+  return batch;
+}
+
+// a @ b.T over the last two dims.
+Tensor ProductTransposed(Tensor a, Tensor b, DType result) {
+  return ir::Dot(a, b, Batch(a), Batch(b), {a.rank() - 1}, {b.rank() - 1}, result);
+}
+// a.T @ b
+Tensor TransposedProduct(Tensor a, Tensor b, DType result) {
+  return ir::Dot(a, b, Batch(a), Batch(b), {a.rank() - 2}, {b.rank() - 2}, result);
+}
+
+Tensor Scores(const Attention& a) {
+  Emitter& e = a.query.emitter();
+  DType compute = OpMath(a.query.dtype());
+  Tensor scores = ProductTransposed(a.query, a.key, compute) * ir::Convert(a.scale, compute);
+  if (a.bias) {
+    scores = a.bias.dtype() == DType::kBool ? ir::Select(a.bias, scores, e.Constant(compute, -kInfinity))
+                                            : scores + ir::Convert(a.bias, compute);
+  }
+  if (a.causal) {
+    Shape matrix{a.query.size(-2), a.key.size(-2)};
+    Tensor visible = e.Iota(DType::kInt32, matrix, 1) <= e.Iota(DType::kInt32, matrix, 0);
+    scores = ir::Select(visible, scores, e.Constant(compute, -kInfinity));
+  }
+  return scores;
+}
+
+Tensor DefaultScale(AtenCall& c, int scale, Tensor query) {
+  DType compute = OpMath(query.dtype());
+  return c.as(scale, compute, 1.0 / std::sqrt(static_cast<double>(query.size(-1))));
+}
+
+struct Forward {
+  Tensor output, logsumexp;
+};
+Forward Run(const Attention& a) {
+  Tensor scores = Scores(a);
+  int64_t last = scores.rank() - 1;
+  Tensor greatest = ir::Reduce(ir::ReduceKind::max, scores, {last}, true);
+  Tensor shift = ir::Select(ir::Eq(greatest, -kInfinity), 0, greatest);
+  Tensor e = ir::Exp(scores - shift), sum = ir::Sum(e, {last}, true);
+  Tensor weights = ir::Select(ir::Eq(sum, 0), 0, e / sum);
+  Tensor output = MatMul(ir::Convert(weights, a.value.dtype()), a.value, a.value.dtype());
+  Shape rows(scores.dims().drop_back());
+  return {output, ir::Reshape(ir::Log(sum) + shift, rows)};
+}
+
+struct Gradients {
+  Tensor query, key, value, scores;
+};
+Gradients Differentiate(const Attention& a, Tensor dy, Tensor output, Tensor logsumexp) {
+  DType compute = OpMath(a.query.dtype()), stored = a.query.dtype();
+  Tensor scores = Scores(a);
+  Tensor row = ir::Unsqueeze(ir::Convert(logsumexp, compute), -1);
+  Tensor weights = ir::Select(ir::Eq(scores, -kInfinity), 0, ir::Exp(scores - row));
+  Tensor rounded = ir::Convert(weights, stored), wide_dy = ir::Convert(dy, compute);
+  Tensor delta = ir::Sum(wide_dy * ir::Convert(output, compute), {dy.rank() - 1}, true);
+  Tensor dscores = weights * (ProductTransposed(dy, a.value, compute) - delta);
+  Tensor scaled = ir::Convert(dscores * ir::Convert(a.scale, compute), stored);
+  return {MatMul(scaled, a.key, stored), TransposedProduct(scaled, a.query, stored),
+          TransposedProduct(rounded, dy, stored), dscores};
+}
+
+// Only shapes without grouped heads, and no dropout that a number of the fragment might turn on.
+bool Supported(AtenCall& c, const Attention& a, int dropout) {
+  bool no_dropout = !c.has(dropout) || (c.is_static(dropout) && c.real(dropout) == 0);
+  return no_dropout && Batch(a.query) == Batch(a.key) && a.query.dims().drop_back(2) == a.key.dims().drop_back(2) &&
+         a.query.dtype() == a.key.dtype() && a.key.dtype() == a.value.dtype();
+}
+
+// Summed over the dims that a bias of these dims was broadcast along.
+Tensor SumTo(Tensor x, Ints dims) {
+  Shape along;
+  int64_t lead = x.rank() - static_cast<int64_t>(dims.size());
+  for (int64_t d = 0; d < x.rank(); ++d) {
+    if (d < lead || (dims[d - lead] == 1 && x.size(d) != 1)) along.push_back(d);
+  }
+  return ir::Reshape(ir::Sum(x, along, true), dims);
+}
+
+// (q, k, v, bias, dropout, causal, debug_mask; scale) -> output, logsumexp, and empty or unused bookkeeping
+Result Overrideable(AtenCall& c) {
+  Attention a{c.tensor(0), c.tensor(1), c.tensor(2), c.optional(3), DefaultScale(c, 7, c.tensor(0)), c.boolean(5)};
+  if (!Supported(c, a, 4)) return Result::Decline();
+  Forward f = Run(a);
+  llvm::SmallVector<Tensor> results{f.output, f.logsumexp};
+  for (size_t i = 2; i < c.num_results(); ++i) {
+    results.push_back(c.emitter().Constant(c.result_dtype(i), 0, c.result_dims(i)));
+  }
+  return results;
+}
+
+// (dy, q, k, v, bias, mask, out, logsumexp, cum_q, cum_k, max_q, max_k, dropout, causal, seed, offset; scale)
+Result OverrideableBackward(AtenCall& c) {
+  Attention a{c.tensor(1), c.tensor(2), c.tensor(3), c.optional(4), DefaultScale(c, 16, c.tensor(1)), c.boolean(13)};
+  if (!Supported(c, a, 12)) return Result::Decline();
+  Gradients g = Differentiate(a, c.tensor(0), c.tensor(6), c.tensor(7));
+  llvm::SmallVector<Tensor> results{g.query, g.key, g.value};
+  if (c.num_results() == 4) {
+    bool fits = a.bias && a.bias.dtype() != DType::kBool && c.result_dims(3) == a.bias.dims();
+    results.push_back(fits ? SumTo(g.scores, a.bias.dims())
+                           : c.emitter().Constant(c.result_dtype(3), 0, c.result_dims(3)));
+  }
+  return results;
+}
+
+// (q, k, v, dropout, causal; mask, scale) -> output, logsumexp
+Result FlashForCpu(AtenCall& c) {
+  Attention a{c.tensor(0), c.tensor(1), c.tensor(2), c.optional(5), DefaultScale(c, 6, c.tensor(0)), c.boolean(4)};
+  if (!Supported(c, a, 3)) return Result::Decline();
+  Forward f = Run(a);
+  return {f.output, f.logsumexp};
+}
+
+// (dy, q, k, v, out, logsumexp, dropout, causal; mask, scale)
+Result FlashForCpuBackward(AtenCall& c) {
+  Attention a{c.tensor(1), c.tensor(2), c.tensor(3), c.optional(8), DefaultScale(c, 9, c.tensor(1)), c.boolean(7)};
+  if (!Supported(c, a, 6)) return Result::Decline();
+  Gradients g = Differentiate(a, c.tensor(0), c.tensor(4), c.tensor(5));
+  return {g.query, g.key, g.value};
+}
+
+}  // namespace
+
+void RegisterAttention(Registry& r) {
+  r.Add("aten::_scaled_dot_product_fused_attention_overrideable", Overrideable, kStaticScalars);
+  r.Add("aten::_scaled_dot_product_fused_attention_overrideable_backward", OverrideableBackward, kStaticScalars);
+  r.Add("aten::_scaled_dot_product_flash_attention_for_cpu", FlashForCpu, kStaticScalars);
+  r.Add("aten::_scaled_dot_product_flash_attention_for_cpu_backward", FlashForCpuBackward, kStaticScalars);
+}
+
+}  // namespace tpu::aten

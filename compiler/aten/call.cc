@@ -1,0 +1,110 @@
+#include "compiler/aten/call.h"
+
+#include <numeric>
+
+namespace tpu::aten {
+
+using mlir::dyn_cast;
+using mlir::dyn_cast_if_present;
+
+Tensor AtenCall::tensor(int i) {
+  mlir::Attribute a = argument(i);
+  if (auto t = dyn_cast_if_present<ir::TensorArgAttr>(a)) return e_.Wrap(op_.getOperands()[t.getFirst()]);
+  if (auto s = dyn_cast_if_present<ir::ScalarArgAttr>(a)) return e_.Wrap(op_.getOperands()[s.getFirst()]);
+  if (auto b = dyn_cast_if_present<mlir::BoolAttr>(a)) return e_.Constant(DType::kBool, b.getValue());
+  if (auto n = dyn_cast_if_present<mlir::IntegerAttr>(a)) return e_.Integer(DType::kInt64, n.getInt());
+  if (auto f = dyn_cast_if_present<mlir::FloatAttr>(a)) return e_.Constant(DType::kFloat64, f.getValueAsDouble());
+  return Tensor();
+}
+
+llvm::SmallVector<Tensor> AtenCall::tensors(int i) {
+  llvm::SmallVector<Tensor> list;
+  mlir::Attribute a = argument(i);
+  if (auto t = dyn_cast_if_present<ir::TensorListArgAttr>(a)) {
+    for (int64_t k = 0, next = t.getFirst(); k < t.getCount(); ++k) {
+      bool absent = llvm::is_contained(t.getAbsent(), k);
+      list.push_back(absent ? Tensor() : e_.Wrap(op_.getOperands()[next++]));
+    }
+  } else if (auto s = dyn_cast_if_present<ir::ScalarListArgAttr>(a)) {
+    for (int64_t k = 0; k < s.getCount(); ++k) list.push_back(e_.Wrap(op_.getOperands()[s.getFirst() + k]));
+  } else if (auto f = dyn_cast_if_present<mlir::DenseF64ArrayAttr>(a)) {
+    for (double v : f.asArrayRef()) list.push_back(e_.Constant(DType::kFloat64, v));
+  } else if (auto n = dyn_cast_if_present<mlir::DenseI64ArrayAttr>(a)) {
+    for (int64_t v : n.asArrayRef()) list.push_back(e_.Integer(DType::kInt64, v));
+  }
+  return list;
+}
+
+Shape AtenCall::ints(int i) {
+  if (auto list = dyn_cast_if_present<mlir::DenseI64ArrayAttr>(argument(i))) return Shape(list.asArrayRef());
+  if (auto one = dyn_cast_if_present<mlir::IntegerAttr>(argument(i))) return {one.getInt()};
+  return {};
+}
+
+int64_t AtenCall::integer(int i, int64_t otherwise) {
+  auto number = dyn_cast_if_present<mlir::IntegerAttr>(argument(i));
+  return number ? number.getInt() : otherwise;
+}
+
+bool AtenCall::is_static(int i) {
+  mlir::Attribute a = argument(i);
+  return dyn_cast_if_present<mlir::IntegerAttr>(a) || dyn_cast_if_present<mlir::FloatAttr>(a);
+}
+
+double AtenCall::real(int i, double otherwise) {
+  mlir::Attribute a = argument(i);
+  if (auto f = dyn_cast_if_present<mlir::FloatAttr>(a)) return f.getValueAsDouble();
+  if (auto b = dyn_cast_if_present<mlir::BoolAttr>(a)) return b.getValue();
+  if (auto n = dyn_cast_if_present<mlir::IntegerAttr>(a)) return static_cast<double>(n.getInt());
+  return otherwise;
+}
+
+bool AtenCall::boolean(int i, bool otherwise) {
+  auto flag = dyn_cast_if_present<mlir::BoolAttr>(argument(i));
+  return flag ? flag.getValue() : otherwise;
+}
+
+llvm::SmallVector<bool> AtenCall::booleans(int i) {
+  auto list = dyn_cast_if_present<mlir::DenseBoolArrayAttr>(argument(i));
+  return list ? llvm::SmallVector<bool>(list.asArrayRef()) : llvm::SmallVector<bool>();
+}
+
+std::string AtenCall::string(int i) {
+  auto text = dyn_cast_if_present<mlir::StringAttr>(argument(i));
+  return text ? text.getValue().str() : "";
+}
+
+std::optional<DType> AtenCall::dtype(int i) {
+  auto type = dyn_cast_if_present<mlir::TypeAttr>(argument(i));
+  if (!type) return std::nullopt;
+  return ir::DTypeOf(type.getValue());
+}
+
+Shape AtenCall::dims(int i, int64_t rank, bool empty_is_all) {
+  Shape list = ints(i);
+  if (rank == 0) return {};
+  if (!has(i) || (list.empty() && empty_is_all)) {
+    list.resize(rank);
+    std::iota(list.begin(), list.end(), 0);
+  }
+  for (int64_t& d : list) d = d < 0 ? d + rank : d;
+  llvm::sort(list);
+  return list;
+}
+
+int64_t AtenCall::dim(int i, int64_t rank, int64_t otherwise) {
+  int64_t d = integer(i, otherwise);
+  return d < 0 ? d + std::max<int64_t>(rank, 1) : d;
+}
+
+DType AtenCall::promoted() {
+  if (auto type = op_.getPromoted()) return ir::DTypeOf(*type);
+  return result_dtype();
+}
+
+DType AtenCall::float_compute() {
+  if (IsFloat(promoted())) return OpMath(promoted());
+  return num_results() > 0 && result_dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+}
+
+}  // namespace tpu::aten

@@ -1,0 +1,93 @@
+// What a lowering sees of a recorded ATen call: its arguments by schema position, as tensors, numbers or attributes.
+//
+// Made by the lower-aten pass for each tpu.aten op; a lowering reads it and returns the results. Arguments that the
+// schema has and the record lacks (or holds as None) read as the given default. One thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "compiler/ir/builder.h"
+
+namespace tpu::aten {
+
+using ir::Emitter;
+using ir::Ints;
+using ir::Shape;
+using ir::Tensor;
+
+// The results of a lowering in order; empty: declined (the call stays a host call). Each is broadcast and converted
+// to its declared type by the pass.
+class Result {
+ public:
+  Result(Tensor value) : values_{value} {}
+  Result(std::initializer_list<Tensor> values) : values_(values) {}
+  Result(llvm::SmallVector<Tensor> values) : values_(std::move(values)), declined_(false) {}
+  static Result Decline() { return Result(); }
+
+  bool declined() const { return declined_; }
+  llvm::ArrayRef<Tensor> values() const { return values_; }
+
+ private:
+  Result() : declined_(true) {}
+  llvm::SmallVector<Tensor> values_;
+  bool declined_ = false;
+};
+
+// What PyTorch computes in for tensors of `dtype`: f32 for the half types.
+inline DType OpMath(DType dtype) {
+  return dtype == DType::kFloat16 || dtype == DType::kBFloat16 ? DType::kFloat32 : dtype;
+}
+
+class AtenCall {
+ public:
+  AtenCall(ir::AtenOp op, Emitter& emitter) : op_(op), e_(emitter) {}
+
+  Emitter& emitter() { return e_; }
+  std::string name() { return op_.getName().str(); }
+
+  bool has(int i) { return static_cast<bool>(argument(i)) && !mlir::isa<mlir::UnitAttr>(argument(i)); }
+  bool is_tensor(int i) { return has(i) && mlir::isa<ir::TensorArgAttr>(argument(i)); }
+  Tensor tensor(int i);  // a tensor, or a number as a tensor of rank 0
+  Tensor optional(int i) { return has(i) ? tensor(i) : Tensor(); }
+  llvm::SmallVector<Tensor> tensors(int i);  // a list; None elements are empty Tensors; numbers too
+  Tensor as(int i, DType dtype) { return ir::Convert(tensor(i), dtype); }
+  Tensor as(int i, DType dtype, double otherwise) { return has(i) ? as(i, dtype) : e_.Constant(dtype, otherwise); }
+  Tensor x(int i) { return as(i, compute()); }  // in the type that arithmetic is done in
+
+  Shape ints(int i);
+  int64_t integer(int i, int64_t otherwise = 0);
+  double real(int i, double otherwise = 0);  // a number recorded as an attribute
+  bool is_static(int i);                     // `real` can be asked
+  bool boolean(int i, bool otherwise = false);
+  llvm::SmallVector<bool> booleans(int i);
+  std::string string(int i);
+  std::optional<DType> dtype(int i);
+  // `ints` as dims of a tensor of this rank, non-negative; every dim for None, and for an empty list when so told.
+  Shape dims(int i, int64_t rank, bool empty_is_all = true);
+  int64_t dim(int i, int64_t rank, int64_t otherwise = 0);
+
+  // Seed and offset of a random operator: the last two operands.
+  Tensor seed() { return e_.Wrap(op_.getOperands()[op_.getNumOperands() - 2]); }
+  Tensor offset() { return e_.Wrap(op_.getOperands()[op_.getNumOperands() - 1]); }
+
+  size_t num_results() { return op_.getNumResults(); }
+  DType result_dtype(int i = 0) { return ir::DTypeOf(result_type(i).getElementType()); }
+  Ints result_dims(int i = 0) { return result_type(i).getShape(); }
+
+  DType promoted();
+  // PyTorch's op-math type of the promoted type; for operators that need floats, of its float type.
+  DType compute() { return OpMath(promoted()); }
+  DType float_compute();
+
+ private:
+  mlir::Attribute argument(int i) {
+    return i < static_cast<int>(op_.getArguments().size()) ? op_.getArguments()[i] : mlir::Attribute();
+  }
+  mlir::RankedTensorType result_type(int i) { return mlir::cast<mlir::RankedTensorType>(op_.getResult(i).getType()); }
+
+  ir::AtenOp op_;
+  Emitter& e_;
+};
+
+}  // namespace tpu::aten

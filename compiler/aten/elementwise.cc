@@ -1,0 +1,267 @@
+// Arithmetic, element by element. Computation is in the op-math type of PyTorch's promoted type; the pass rounds once.
+#include <cmath>
+
+#include "compiler/aten/families.h"
+#include "compiler/aten/maths.h"
+#include "compiler/aten/registry.h"
+
+namespace tpu::aten {
+
+Tensor SignBit(Tensor x) {
+  if (!IsFloat(x.dtype())) return IsSigned(x.dtype()) ? x < 0 : x.emitter().Constant(DType::kBool, 0, x.dims());
+  return ir::Bitcast(x, SizeOf(x.dtype()) == 8   ? DType::kInt64
+                        : SizeOf(x.dtype()) == 4 ? DType::kInt32
+                                                 : DType::kInt16) < 0;
+}
+
+Tensor CopySign(Tensor magnitude, Tensor sign) {
+  Tensor size = ir::Abs(magnitude);
+  return ir::Select(SignBit(sign), -size, size);
+}
+
+Tensor FloorDivide(Tensor a, Tensor b) {
+  Tensor rest = ir::Rem(a, b);
+  Tensor opposite = ir::Ne(rest, 0) & ir::Ne(b < 0, rest < 0);
+  if (!IsFloat(a.dtype())) {
+    Tensor quotient = a / b;
+    return IsSigned(a.dtype()) ? ir::Select(opposite, quotient - 1, quotient) : quotient;
+  }
+  Tensor exact = (a - rest) / b;
+  exact = ir::Select(opposite, exact - 1, exact);
+  Tensor floor = ir::Floor(exact);
+  floor = ir::Select(exact - floor > 0.5, floor + 1, floor);
+  floor = ir::Select(ir::Eq(exact, 0), CopySign(exact, a / b), floor);
+  return ir::Select(ir::Eq(b, 0), a / b, floor);
+}
+
+Tensor Remainder(Tensor a, Tensor b) {
+  Tensor rest = ir::Rem(a, b);
+  if (!IsFloat(a.dtype()) && !IsSigned(a.dtype())) return rest;
+  return ir::Select(ir::Ne(rest, 0) & ir::Ne(b < 0, rest < 0), rest + b, rest);
+}
+
+Tensor PowStatic(Tensor x, double exponent) {
+  Emitter& e = x.emitter();
+  bool integral = exponent == std::trunc(exponent);
+  if (!IsFloat(x.dtype()) || (integral && exponent >= 0 && exponent <= 3)) {
+    Tensor result;  // by squaring; wraps as PyTorch's integers do
+    Tensor square = x;
+    for (auto bits = static_cast<uint64_t>(exponent); bits != 0; bits >>= 1) {
+      if (bits & 1) result = result ? result * square : square;
+      if (bits > 1) square = square * square;
+    }
+    return result ? result : e.Constant(x.dtype(), 1, x.dims());
+  }
+  if (exponent == 0.5) return ir::Sqrt(x);
+  if (exponent == -0.5) return 1.0 / ir::Sqrt(x);
+  if (exponent == -1) return 1.0 / x;
+  if (exponent == -2) return 1.0 / (x * x);
+  return ir::Pow(x, exponent);
+}
+
+Tensor Lerp(Tensor start, Tensor end, Tensor weight) {
+  Tensor difference = end - start;
+  return ir::Select(ir::Abs(weight) < 0.5, start + weight * difference, end - difference * (1.0 - weight));
+}
+
+Tensor XLogY(Tensor x, Tensor y) { return ir::Select(IsNan(y), y, ir::Select(ir::Eq(x, 0), 0, x * ir::Log(y))); }
+
+namespace {
+
+using UnaryFunction = Tensor (*)(Tensor);
+using BinaryFunction = Tensor (*)(Tensor, Tensor);
+
+Lowering Unary(UnaryFunction f) {
+  return [f](AtenCall& c) -> Result { return f(c.x(0)); };
+}
+Lowering FloatUnary(UnaryFunction f) {
+  return [f](AtenCall& c) -> Result { return f(c.as(0, c.float_compute())); };
+}
+// Rounds floats; integers and bools stay.
+Lowering Rounding(UnaryFunction f) {
+  return [f](AtenCall& c) -> Result { return IsFloat(c.compute()) ? f(c.x(0)) : c.x(0); };
+}
+Lowering Binary(BinaryFunction f) {
+  return [f](AtenCall& c) -> Result { return f(c.x(0), c.x(1)); };
+}
+Lowering FloatBinary(BinaryFunction f) {
+  return [f](AtenCall& c) -> Result { return f(c.as(0, c.float_compute()), c.as(1, c.float_compute())); };
+}
+
+Tensor Scaled(AtenCall& c, int tensor, int alpha) { return c.has(alpha) ? c.x(tensor) * c.x(alpha) : c.x(tensor); }
+
+Result Divide(AtenCall& c) {
+  std::string mode = c.string(2);
+  if (mode.empty()) return c.as(0, c.float_compute()) / c.as(1, c.float_compute());
+  Tensor a = c.x(0), b = c.x(1);
+  if (mode == "floor") return FloorDivide(a, b);
+  return IsFloat(a.dtype()) ? ir::Trunc(a / b) : a / b;
+}
+
+Result Power(AtenCall& c) {
+  if (!c.is_tensor(1) && c.is_static(1)) {
+    double exponent = c.real(1);
+    if (!IsFloat(c.compute()) && exponent < 0) return Result::Decline();
+    return PowStatic(c.x(0), exponent);
+  }
+  if (!IsFloat(c.compute())) return Result::Decline();
+  return ir::Pow(c.x(0), c.x(1));
+}
+
+Tensor Clamp(Tensor x, Tensor low, Tensor high) {
+  if (low) x = ir::Max(x, low);
+  return high ? ir::Min(x, high) : x;
+}
+
+// The greatest finite value of a float type.
+double GreatestFinite(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat16:
+      return 65504.0;
+    case DType::kBFloat16:
+      return 0x1.fep127;
+    case DType::kFloat32:
+      return std::numeric_limits<float>::max();
+    default:
+      return std::numeric_limits<double>::max();
+  }
+}
+
+Result NanToNum(AtenCall& c) {
+  if (!IsFloat(c.result_dtype())) return c.tensor(0);
+  Tensor x = c.x(0);
+  double greatest = GreatestFinite(c.result_dtype()), infinity = std::numeric_limits<double>::infinity();
+  Tensor y = ir::Select(IsNan(x), c.as(1, x.dtype(), 0), x);
+  y = ir::Select(ir::Eq(x, infinity), c.as(2, x.dtype(), greatest), y);
+  return ir::Select(ir::Eq(x, -infinity), c.as(3, x.dtype(), -greatest), y);
+}
+
+Tensor LogAddExp(Tensor a, Tensor b, double base) {
+  Tensor greater = ir::Max(a, b), apart = -ir::Abs(a - b);
+  Tensor sum = greater + (base == 2 ? ir::Log2(1.0 + ir::Pow(2.0, apart)) : ir::Log1p(ir::Exp(apart)));
+  return ir::Select(ir::Eq(a, b) & !IsFinite(a), a, sum);
+}
+
+Tensor Sinc(Tensor x) {
+  Tensor t = x * M_PI;
+  return ir::Select(ir::Eq(x, 0), 1, ir::Sin(t) / t);
+}
+Tensor Log10(Tensor x) {
+  Tensor wide = ir::Convert(x, DType::kFloat64);
+  return ir::Convert(ir::Log(wide) / M_LN10, x.dtype());
+}
+Tensor FMax(Tensor a, Tensor b) { return ir::Select(IsNan(a), b, ir::Select(IsNan(b), a, ir::Max(a, b))); }
+Tensor FMin(Tensor a, Tensor b) { return ir::Select(IsNan(a), b, ir::Select(IsNan(b), a, ir::Min(a, b))); }
+
+void RegisterUnary(Registry& r) {
+  r.Add("aten::neg", Unary(ir::Neg));
+  r.Add("aten::abs", [](AtenCall& c) -> Result { return IsUnsigned(c.compute()) ? c.x(0) : ir::Abs(c.x(0)); });
+  r.Add({"aten::sign", "aten::sgn"}, Unary(ir::Sign));
+  r.Add("aten::positive", Unary([](Tensor x) { return x; }));
+  r.Add("aten::square", Unary([](Tensor x) { return x * x; }));
+  r.Add("aten::floor", Rounding(ir::Floor));
+  r.Add("aten::fix", Rounding(ir::Trunc));
+  r.Add("aten::ceil", Rounding(ir::Ceil));
+  r.Add("aten::trunc", Rounding(ir::Trunc));
+  r.Add("aten::round", Rounding(ir::RoundEven));
+  r.Add("aten::frac", Unary([](Tensor x) { return x - ir::Trunc(x); }));
+  r.Add("aten::reciprocal", FloatUnary([](Tensor x) { return 1.0 / x; }));
+  r.Add("aten::exp", FloatUnary(ir::Exp));
+  r.Add("aten::exp2", FloatUnary([](Tensor x) { return ir::Pow(2.0, x); }));
+  r.Add({"aten::expm1", "aten::special_expm1"}, FloatUnary(ir::Expm1));
+  r.Add("aten::log", FloatUnary(ir::Log));
+  r.Add("aten::log2", FloatUnary(ir::Log2));
+  r.Add("aten::log10", FloatUnary(Log10));
+  r.Add("aten::log1p", FloatUnary(ir::Log1p));
+  r.Add("aten::sqrt", FloatUnary(ir::Sqrt));
+  r.Add("aten::rsqrt", FloatUnary(ir::Rsqrt));
+  r.Add("aten::sin", FloatUnary(ir::Sin));
+  r.Add("aten::cos", FloatUnary(ir::Cos));
+  r.Add("aten::tan", FloatUnary(ir::Tan));
+  r.Add("aten::asin", FloatUnary(ir::Asin));
+  r.Add("aten::acos", FloatUnary(ir::Acos));
+  r.Add("aten::atan", FloatUnary(ir::Atan));
+  r.Add("aten::sinh", FloatUnary(ir::Sinh));
+  r.Add("aten::cosh", FloatUnary(ir::Cosh));
+  r.Add("aten::tanh", FloatUnary(ir::Tanh));
+  r.Add("aten::asinh", FloatUnary(ir::Asinh));
+  r.Add("aten::acosh", FloatUnary(ir::Acosh));
+  r.Add("aten::atanh", FloatUnary(ir::Atanh));
+  r.Add({"aten::erf", "aten::special_erf"}, FloatUnary(ir::Erf));
+  r.Add({"aten::sigmoid", "aten::special_expit"}, FloatUnary(ir::Logistic));
+  r.Add({"aten::sinc", "aten::special_sinc"}, FloatUnary(Sinc));
+  r.Add("aten::deg2rad", FloatUnary([](Tensor x) { return x * (M_PI / 180); }));
+  r.Add("aten::rad2deg", FloatUnary([](Tensor x) { return x * (180 / M_PI); }));
+  r.Add("aten::special_entr", FloatUnary([](Tensor x) {
+          Tensor inside = ir::Select(ir::Eq(x, 0), 0, -x * ir::Log(x));
+          return ir::Select(x < 0, -std::numeric_limits<double>::infinity(), inside);
+        }));
+  r.Add("aten::nan_to_num", NanToNum);
+  r.Add("aten::logit", [](AtenCall& c) -> Result {
+    Tensor x = c.as(0, c.float_compute());
+    if (c.has(1)) x = Clamp(x, c.as(1, x.dtype()), 1.0 - c.as(1, x.dtype()));
+    return ir::Log(x / (1.0 - x));
+  });
+}
+
+void RegisterBinary(Registry& r) {
+  r.Add({"aten::add.Tensor", "aten::add.Scalar"}, [](AtenCall& c) -> Result { return c.x(0) + Scaled(c, 1, 2); });
+  r.Add({"aten::sub.Tensor", "aten::sub.Scalar"}, [](AtenCall& c) -> Result { return c.x(0) - Scaled(c, 1, 2); });
+  r.Add({"aten::rsub.Tensor", "aten::rsub.Scalar"}, [](AtenCall& c) -> Result { return c.x(1) - Scaled(c, 0, 2); });
+  r.Add({"aten::mul.Tensor", "aten::mul.Scalar"}, Binary(ir::Mul));
+  r.Add({"aten::div.Tensor", "aten::div.Scalar", "aten::div.Tensor_mode", "aten::div.Scalar_mode",
+         "aten::true_divide.Tensor", "aten::true_divide.Scalar"},
+        Divide);
+  r.Add({"aten::floor_divide", "aten::floor_divide.Scalar"}, Binary(FloorDivide));
+  r.Add({"aten::remainder.Tensor", "aten::remainder.Scalar", "aten::remainder.Scalar_Tensor"}, Binary(Remainder));
+  r.Add({"aten::fmod.Tensor", "aten::fmod.Scalar"}, Binary(ir::Rem));
+  r.Add("aten::pow.Tensor_Scalar", Power, kStaticScalars);
+  r.Add({"aten::pow.Tensor_Tensor", "aten::pow.Scalar"}, Power);
+  r.Add("aten::atan2", FloatBinary(ir::Atan2));
+  r.Add("aten::maximum", Binary(ir::Max));
+  r.Add("aten::minimum", Binary(ir::Min));
+  r.Add("aten::fmax",
+        [](AtenCall& c) -> Result { return IsFloat(c.compute()) ? FMax(c.x(0), c.x(1)) : ir::Max(c.x(0), c.x(1)); });
+  r.Add("aten::fmin",
+        [](AtenCall& c) -> Result { return IsFloat(c.compute()) ? FMin(c.x(0), c.x(1)) : ir::Min(c.x(0), c.x(1)); });
+  r.Add({"aten::copysign.Tensor", "aten::copysign.Scalar"}, FloatBinary(CopySign));
+  r.Add({"aten::xlogy.Tensor", "aten::xlogy.Scalar_Self", "aten::xlogy.Scalar_Other"}, FloatBinary(XLogY));
+  r.Add({"aten::special_xlog1py", "aten::special_xlog1py.self_scalar", "aten::special_xlog1py.other_scalar"},
+        FloatBinary(
+            [](Tensor x, Tensor y) { return ir::Select(IsNan(y), y, ir::Select(ir::Eq(x, 0), 0, x * ir::Log1p(y))); }));
+  r.Add("aten::logaddexp", FloatBinary([](Tensor a, Tensor b) { return LogAddExp(a, b, M_E); }));
+  r.Add("aten::logaddexp2", FloatBinary([](Tensor a, Tensor b) { return LogAddExp(a, b, 2); }));
+  r.Add("aten::heaviside", Binary([](Tensor x, Tensor at_zero) {
+          Tensor step = ir::Convert(x > 0, x.dtype());
+          return ir::Select(ir::Eq(x, 0), at_zero, step);
+        }));
+  r.Add("aten::hypot", [](AtenCall& c) -> Result {
+    if (c.float_compute() != DType::kFloat32) return Result::Decline();
+    Tensor a = c.as(0, DType::kFloat64), b = c.as(1, DType::kFloat64);
+    return ir::Sqrt(a * a + b * b);
+  });
+}
+
+void RegisterTernary(Registry& r) {
+  r.Add({"aten::clamp", "aten::clamp.Tensor", "aten::clip", "aten::clip.Tensor"}, [](AtenCall& c) -> Result {
+    return Clamp(c.x(0), c.has(1) ? c.x(1) : Tensor(), c.has(2) ? c.x(2) : Tensor());
+  });
+  r.Add({"aten::clamp_min", "aten::clamp_min.Tensor"}, Binary(ir::Max));
+  r.Add({"aten::clamp_max", "aten::clamp_max.Tensor"}, Binary(ir::Min));
+  r.Add({"aten::lerp.Scalar", "aten::lerp.Tensor"}, [](AtenCall& c) -> Result { return Lerp(c.x(0), c.x(1), c.x(2)); });
+  r.Add("aten::addcmul", [](AtenCall& c) -> Result { return c.x(0) + c.as(3, c.compute(), 1) * c.x(1) * c.x(2); });
+  r.Add("aten::addcdiv", [](AtenCall& c) -> Result {
+    if (!IsFloat(c.compute())) return Result::Decline();
+    return c.x(0) + c.as(3, c.compute(), 1) * c.x(1) / c.x(2);
+  });
+}
+
+}  // namespace
+
+void RegisterElementwise(Registry& r) {
+  RegisterUnary(r);
+  RegisterBinary(r);
+  RegisterTernary(r);
+}
+
+}  // namespace tpu::aten

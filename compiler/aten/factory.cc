@@ -1,0 +1,76 @@
+// Tensors from numbers. Numbers are inputs of the fragment, so a changing one makes no new key.
+#include "compiler/aten/families.h"
+#include "compiler/aten/registry.h"
+
+namespace tpu::aten {
+namespace {
+
+// The number argument `i` everywhere.
+Lowering Fill(int i) {
+  return [i](AtenCall& c) -> Result { return c.as(i, c.result_dtype()); };
+}
+Lowering Constant(double value) {
+  return [value](AtenCall& c) -> Result { return c.emitter().Constant(c.result_dtype(), value, c.result_dims()); };
+}
+
+// start + step * i, in i64 or f64.
+Lowering Range(int start, int step) {
+  return [start, step](AtenCall& c) -> Result {
+    DType dtype = IsFloat(c.result_dtype()) ? DType::kFloat64 : DType::kInt64;
+    Tensor i = c.emitter().Iota(dtype, c.result_dims(), 0);
+    if (step >= 0 && c.has(step)) i = i * c.as(step, dtype);
+    return start >= 0 ? i + c.as(start, dtype) : i;
+  };
+}
+
+Result Linspace(AtenCall& c) {  // (start, end, steps)
+  if (!IsFloat(c.result_dtype())) return Result::Decline();
+  DType dtype = OpMath(c.result_dtype());
+  int64_t steps = c.result_dims()[0];
+  Tensor start = c.as(0, dtype), end = c.as(1, dtype);
+  if (steps == 1) return start;
+  Tensor step = (end - start) / static_cast<double>(steps - 1);
+  Tensor i = c.emitter().Iota(dtype, {steps}, 0);
+  return ir::Select(i < static_cast<double>(steps / 2), start + step * i, end - step * (double(steps - 1) - i));
+}
+
+Result Eye(AtenCall& c) {
+  Tensor row = c.emitter().Iota(DType::kInt32, c.result_dims(), 0);
+  return ir::Eq(row, c.emitter().Iota(DType::kInt32, c.result_dims(), 1));
+}
+
+Lowering TriangleIndices(bool lower) {  // (rows, columns, offset)
+  return [lower](AtenCall& c) -> Result {
+    int64_t rows = c.integer(0), columns = c.integer(1), offset = c.integer(2);
+    Shape at[2];
+    for (int64_t i = 0; i < rows; ++i) {
+      for (int64_t j = 0; j < columns; ++j) {
+        if (lower ? j - i > offset : j - i < offset) continue;
+        at[0].push_back(i);
+        at[1].push_back(j);
+      }
+    }
+    at[0].append(at[1]);
+    constexpr size_t kMostConstants = 1 << 16;
+    if (at[0].size() > kMostConstants) return Result::Decline();
+    return ir::Reshape(c.emitter().Dense(DType::kInt64, at[0]), c.result_dims());
+  };
+}
+
+}  // namespace
+
+void RegisterFactory(Registry& r) {
+  r.Add({"aten::fill.Scalar", "aten::fill.Tensor", "aten::full", "aten::full_like", "aten::new_full"}, Fill(1));
+  r.Add("aten::scalar_tensor", Fill(0));
+  r.Add({"aten::zero", "aten::zeros", "aten::zeros_like", "aten::new_zeros"}, Constant(0), kAnyElement);
+  r.Add({"aten::ones", "aten::ones_like", "aten::new_ones"}, Constant(1));
+  r.Add("aten::arange", Range(-1, -1));
+  r.Add("aten::arange.start", Range(0, -1));
+  r.Add("aten::arange.start_step", Range(0, 2));
+  r.Add("aten::linspace", Linspace);
+  r.Add({"aten::eye", "aten::eye.m"}, Eye);
+  r.Add("aten::tril_indices", TriangleIndices(true));
+  r.Add("aten::triu_indices", TriangleIndices(false));
+}
+
+}  // namespace tpu::aten

@@ -1,0 +1,218 @@
+// Gathers and scatters. Indices are i64; those that PyTorch allows to be negative are wrapped here.
+#include <numeric>
+
+#include "compiler/aten/families.h"
+#include "compiler/aten/maths.h"
+#include "compiler/aten/registry.h"
+
+namespace tpu::aten {
+
+using ir::ScatterKind;
+
+Tensor WrapIndex(Tensor index, int64_t size) {
+  Tensor extent = index.emitter().Integer(index.dtype(), size);
+  return ir::Select(index < 0, index + extent, index);
+}
+
+namespace {
+
+Tensor Index(AtenCall& c, int i) { return c.as(i, DType::kInt64); }
+Tensor AtLeast1(Tensor x) { return x.rank() == 0 ? ir::Reshape(x, {1}) : x; }
+Tensor Flat(Tensor x) { return ir::Reshape(x, {x.elements()}); }
+
+// Sums of half types are kept in f32 while scattering.
+Tensor Wide(Tensor x) { return ir::Convert(x, OpMath(x.dtype())); }
+
+Result IndexSelect(AtenCall& c) {  // (x, dim, index)
+  Tensor x = AtLeast1(c.tensor(0));
+  return ir::Reshape(ir::Take(x, Flat(Index(c, 2)), c.dim(1, x.rank())), c.result_dims());
+}
+
+Result EmbeddingBackward(AtenCall& c) {  // (grad, indices, num_weights, padding_idx, scale_grad_by_freq)
+  if (c.boolean(4)) return Result::Decline();
+  Tensor grad = Wide(c.tensor(0)), indices = Flat(Index(c, 1));
+  int64_t width = grad.size(-1), padding = c.integer(3, -1);
+  grad = ir::Reshape(grad, {indices.size(0), width});
+  if (padding >= 0) {
+    Tensor padded = ir::Eq(indices, c.emitter().Integer(DType::kInt64, padding));
+    grad = ir::Select(ir::Unsqueeze(padded, 1), 0, grad);
+  }
+  Tensor base = c.emitter().Constant(grad.dtype(), 0, {c.integer(2), width});
+  return ir::ScatterRows(ScatterKind::add, base, indices, grad, 0);
+}
+
+Result Gather(AtenCall& c) {  // (x, dim, index)
+  Tensor x = AtLeast1(c.tensor(0)), index = AtLeast1(Index(c, 2));
+  if (index.elements() == 0) return c.emitter().Constant(x.dtype(), 0, c.result_dims());
+  return ir::Reshape(ir::TakeAlong(x, index, c.dim(1, x.rank())), c.result_dims());
+}
+
+// (base, dim, index, src) with src a tensor that covers index, or a number.
+Result ScatterInto(AtenCall& c, ScatterKind kind) {
+  Tensor base = AtLeast1(c.tensor(0)), index = AtLeast1(Index(c, 2));
+  if (index.elements() == 0) return c.tensor(0);
+  Tensor src = c.as(3, base.dtype());
+  if (c.is_tensor(3)) {
+    src = AtLeast1(src);
+    src = ir::Slice(src, Shape(src.rank(), 0), index.dims(), Shape(src.rank(), 1));
+  } else {
+    src = ir::BroadcastTo(src, index.dims());
+  }
+  if (kind != ScatterKind::set) {
+    base = Wide(base);
+    src = Wide(src);
+  }
+  return ir::Reshape(ir::Scatter(kind, base, index, src, c.dim(1, base.rank())), c.result_dims());
+}
+
+std::optional<ScatterKind> KindOf(const std::string& reduce) {
+  if (reduce == "add" || reduce == "sum") return ScatterKind::add;
+  if (reduce == "multiply" || reduce == "prod") return ScatterKind::mul;
+  if (reduce == "amax") return ScatterKind::max;
+  if (reduce == "amin") return ScatterKind::min;
+  return std::nullopt;
+}
+
+Result ScatterReduce(AtenCall& c) {  // (base, dim, index, src, reduce, include_self)
+  std::optional<ScatterKind> kind = KindOf(c.string(4));
+  if (!kind || !c.boolean(5, true)) return Result::Decline();
+  return ScatterInto(c, *kind);
+}
+
+Result IndexAdd(AtenCall& c) {  // (base, dim, index, source, alpha)
+  Tensor base = Wide(AtLeast1(c.tensor(0))), source = AtLeast1(c.as(3, base.dtype()));
+  if (base.dtype() == DType::kBool) return Result::Decline();
+  if (c.has(4)) source = source * c.as(4, base.dtype());
+  Tensor sum = ir::ScatterRows(ScatterKind::add, base, Flat(Index(c, 2)), source, c.dim(1, base.rank()));
+  return ir::Reshape(sum, c.result_dims());
+}
+
+Result IndexCopy(AtenCall& c) {  // (base, dim, index, source)
+  Tensor base = AtLeast1(c.tensor(0)), index = Flat(Index(c, 2));
+  int64_t dim = c.dim(1, base.rank());
+  Shape dims(base.dims());
+  dims[dim] = index.size(0);
+  Tensor written = ir::ScatterRows(ScatterKind::set, base, index, ir::Reshape(c.as(3, base.dtype()), dims), dim);
+  return ir::Reshape(written, c.result_dims());
+}
+
+Result IndexFill(AtenCall& c) {  // (base, dim, index, value)
+  Tensor base = AtLeast1(c.tensor(0));
+  int64_t dim = c.dim(1, base.rank());
+  Tensor index = WrapIndex(Flat(Index(c, 2)), base.size(dim));
+  Shape dims(base.dims());
+  dims[dim] = index.size(0);
+  Tensor updates = ir::BroadcastTo(c.as(3, base.dtype()), dims);
+  return ir::Reshape(ir::ScatterRows(ScatterKind::set, base, index, updates, dim), c.result_dims());
+}
+
+// x[i, j, None, ...] with integer tensors: the indexed dims merged into one, and the flat index into it.
+struct Advanced {
+  Shape indexed;       // dims of x that have an index
+  Tensor flat;         // their flat index, of the dims that the indices broadcast to
+  int64_t extent = 1;  // product of the indexed sizes
+  bool adjacent = true;
+
+  // Where the index's dims stand in x[...]: in place of the indexed dims when these are neighbours, else in front.
+  int64_t position() const { return adjacent ? indexed[0] : 0; }
+};
+
+std::optional<Advanced> ReadIndices(AtenCall& c, Tensor x, llvm::ArrayRef<Tensor> indices) {
+  Advanced a;
+  Shape dims;
+  for (size_t d = 0; d < indices.size(); ++d) {
+    if (!indices[d]) continue;
+    DType dtype = indices[d].dtype();
+    if (dtype == DType::kBool || dtype == DType::kUInt8) return std::nullopt;
+    if (!a.indexed.empty() && int64_t(d) != a.indexed.back() + 1) a.adjacent = false;
+    a.indexed.push_back(d);
+    std::optional<Shape> both = ir::BroadcastDims(dims, indices[d].dims());
+    if (!both) return std::nullopt;
+    dims = *both;
+  }
+  if (a.indexed.empty()) return std::nullopt;
+  for (int64_t d : a.indexed) {
+    Tensor index = ir::BroadcastTo(WrapIndex(ir::Convert(indices[d], DType::kInt64), x.size(d)), dims);
+    a.flat = a.flat ? a.flat * c.emitter().Integer(DType::kInt64, x.size(d)) + index : index;
+    a.extent *= x.size(d);
+  }
+  return a;
+}
+
+// x with its indexed dims merged into one, which stands at a.position().
+Tensor Merged(Tensor x, const Advanced& a, Shape* permutation) {
+  Shape others = OtherDims(x.rank(), a.indexed);
+  *permutation = others;
+  permutation->insert(permutation->begin() + a.position(), a.indexed.begin(), a.indexed.end());
+  Shape dims;
+  for (int64_t d : others) dims.push_back(x.size(d));
+  dims.insert(dims.begin() + a.position(), a.extent);
+  return ir::Reshape(ir::Transpose(x, *permutation), dims);
+}
+
+Result IndexTensor(AtenCall& c) {  // (x, indices)
+  Tensor x = c.tensor(0);
+  std::optional<Advanced> a = ReadIndices(c, x, c.tensors(1));
+  if (!a) return Result::Decline();
+  Shape permutation;
+  return ir::Take(Merged(x, *a, &permutation), a->flat, a->position());
+}
+
+// x[mask] = number
+Result MaskedPut(AtenCall& c, Tensor mask) {
+  Tensor x = c.tensor(0), value = c.as(2, x.dtype());
+  if (value.elements() != 1 || c.boolean(3)) return Result::Decline();
+  Shape dims(mask.dims());
+  dims.resize(x.rank(), 1);
+  return ir::Select(ir::Reshape(mask, dims), ir::Reshape(value, {}), x);
+}
+
+Result IndexPut(AtenCall& c) {  // (x, indices, values, accumulate)
+  Tensor x = c.tensor(0);
+  llvm::SmallVector<Tensor> indices = c.tensors(1);
+  if (indices.size() == 1 && indices[0] && indices[0].dtype() == DType::kBool) return MaskedPut(c, indices[0]);
+  std::optional<Advanced> a = ReadIndices(c, x, indices);
+  bool accumulate = c.boolean(3);
+  if (!a || (accumulate && x.dtype() == DType::kBool)) return Result::Decline();
+  if (accumulate) x = Wide(x);
+  Shape permutation;
+  Tensor base = Merged(x, *a, &permutation);
+  Shape dims(base.dims());
+  dims.erase(dims.begin() + a->position());
+  dims.insert(dims.begin() + a->position(), a->flat.dims().begin(), a->flat.dims().end());
+  Tensor values = ir::BroadcastTo(c.as(2, x.dtype()), dims);
+  Shape rows(base.dims());
+  rows[a->position()] = a->flat.elements();
+  Tensor written = ir::ScatterRows(accumulate ? ScatterKind::add : ScatterKind::set, base, Flat(a->flat),
+                                   ir::Reshape(values, rows), a->position());
+  Shape split, inverse(permutation.size());
+  for (auto [i, d] : llvm::enumerate(permutation)) {
+    split.push_back(x.size(d));
+    inverse[d] = i;
+  }
+  return ir::Transpose(ir::Reshape(written, split), inverse);
+}
+
+}  // namespace
+
+void RegisterIndex(Registry& r) {
+  r.Add("aten::index_select", IndexSelect, kAnyElement);
+  r.Add("aten::embedding", [](AtenCall& c) -> Result { return ir::Take(c.tensor(0), Index(c, 1), 0); }, kAnyElement);
+  r.Add("aten::embedding_dense_backward", EmbeddingBackward);
+  r.Add("aten::gather", Gather);
+  r.Add({"aten::scatter.src", "aten::scatter.value"},
+        [](AtenCall& c) -> Result { return ScatterInto(c, ScatterKind::set); });
+  r.Add("aten::scatter_add", [](AtenCall& c) -> Result { return ScatterInto(c, ScatterKind::add); });
+  r.Add({"aten::scatter.reduce", "aten::scatter.value_reduce", "aten::scatter_reduce.two"}, ScatterReduce);
+  r.Add("aten::index_add", IndexAdd);
+  r.Add("aten::index_copy", IndexCopy);
+  r.Add({"aten::index_fill.int_Scalar", "aten::index_fill.int_Tensor"}, IndexFill);
+  r.Add({"aten::index.Tensor", "aten::_unsafe_index.Tensor"}, IndexTensor);
+  r.Add({"aten::index_put", "aten::_index_put_impl", "aten::_unsafe_index_put"}, IndexPut);
+  r.Add("aten::take", [](AtenCall& c) -> Result {
+    Tensor x = Flat(c.tensor(0));
+    return ir::Take(x, WrapIndex(Index(c, 1), x.size(0)), 0);
+  });
+}
+
+}  // namespace tpu::aten

@@ -1,0 +1,35 @@
+// Formulas that several families share. Operands are in one (op-math) element type unless said otherwise.
+#pragma once
+
+#include "compiler/aten/call.h"
+
+namespace tpu::aten {
+
+using ir::IsFinite;
+using ir::IsNan;
+
+Tensor SignBit(Tensor x);
+Tensor CopySign(Tensor magnitude, Tensor sign);
+Tensor FloorDivide(Tensor a, Tensor b);  // Python's //
+Tensor Remainder(Tensor a, Tensor b);    // Python's %
+Tensor PowStatic(Tensor x, double exponent);
+Tensor Lerp(Tensor start, Tensor end, Tensor weight);
+Tensor XLogY(Tensor x, Tensor y);  // 0 where x is 0, NaN where y is
+
+// The number of elements that a reduction over `dims` of x combines.
+int64_t CountAlong(Tensor x, Ints dims);
+// Mean and sum of squared deviations over `dims`, kept as size 1. Two passes: no cancellation.
+struct Moments {
+  Tensor mean, squares;
+};
+Moments MomentsAlong(Tensor x, Ints dims);
+// Dims 0 .. rank-1 but those listed.
+Shape OtherDims(int64_t rank, Ints dims);
+
+// Indices below 0 count from the end of a dim of this size.
+Tensor WrapIndex(Tensor index, int64_t size);
+
+// a @ b over the last dim of a and the one before last of b, rounded into `result`.
+Tensor MatMul(Tensor a, Tensor b, DType result);
+
+}  // namespace tpu::aten

@@ -1,0 +1,65 @@
+// Matrix products. Products of half types accumulate in f32 and round once, after the epilogue.
+#include "compiler/aten/families.h"
+#include "compiler/aten/maths.h"
+#include "compiler/aten/registry.h"
+
+namespace tpu::aten {
+
+Tensor MatMul(Tensor a, Tensor b, DType result) {
+  Shape batch;
+  for (int64_t d = 0; d < a.rank() - 2; ++d) batch.push_back(d);
+  return ir::Dot(a, b, batch, batch, {a.rank() - 1}, {b.rank() - 2}, result);
+}
+
+namespace {
+
+DType Product(AtenCall& c) { return OpMath(c.result_dtype()); }
+
+// beta * self + alpha * product; self is not read where beta is 0 (its NaN does not count).
+Tensor Combine(AtenCall& c, Tensor product, int beta, int alpha) {
+  DType dtype = product.dtype();
+  if (c.has(alpha)) product = product * c.as(alpha, dtype);
+  Tensor self = c.as(0, dtype);
+  if (!c.has(beta)) return self + product;
+  Tensor scale = c.as(beta, dtype);
+  return ir::Select(ir::Eq(scale, 0), 0, self * scale) + product;
+}
+
+Result Product2(AtenCall& c) {  // mm, bmm
+  if (c.tensor(0).dtype() != c.tensor(1).dtype()) return Result::Decline();
+  return MatMul(c.tensor(0), c.tensor(1), c.result_dtype());
+}
+
+Result AddProduct(AtenCall& c) {  // addmm, baddbmm (self, a, b, beta, alpha)
+  if (c.tensor(1).dtype() != c.tensor(2).dtype()) return Result::Decline();
+  return Combine(c, MatMul(c.tensor(1), c.tensor(2), Product(c)), 3, 4);
+}
+
+Result AddMatrixVector(AtenCall& c) {
+  return Combine(c, ir::Dot(c.tensor(1), c.tensor(2), {}, {}, {1}, {0}, Product(c)), 3, 4);
+}
+
+Result AddBatchSum(AtenCall& c) {  // addbmm: the batch is contracted too
+  return Combine(c, ir::Dot(c.tensor(1), c.tensor(2), {}, {}, {0, 2}, {0, 1}, Product(c)), 3, 4);
+}
+
+Result AddOuter(AtenCall& c) {
+  Tensor outer = ir::Unsqueeze(c.as(1, Product(c)), 1) * ir::Unsqueeze(c.as(2, Product(c)), 0);
+  return Combine(c, outer, 3, 4);
+}
+
+}  // namespace
+
+void RegisterMatmul(Registry& r) {
+  r.Add({"aten::mm", "aten::bmm", "aten::mm.dtype", "aten::bmm.dtype"}, Product2);
+  r.Add({"aten::addmm", "aten::baddbmm"}, AddProduct);
+  r.Add("aten::addmv", AddMatrixVector);
+  r.Add("aten::addbmm", AddBatchSum);
+  r.Add("aten::addr", AddOuter);
+  r.Add("aten::mv",
+        [](AtenCall& c) -> Result { return ir::Dot(c.tensor(0), c.tensor(1), {}, {}, {1}, {0}, c.result_dtype()); });
+  r.Add({"aten::dot", "aten::vdot"},
+        [](AtenCall& c) -> Result { return ir::Dot(c.tensor(0), c.tensor(1), {}, {}, {0}, {0}, c.result_dtype()); });
+}
+
+}  // namespace tpu::aten

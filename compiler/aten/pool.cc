@@ -1,0 +1,221 @@
+// Pooling over the last dims, forward and backward.
+#include <numeric>
+
+#include "compiler/aten/families.h"
+#include "compiler/aten/maths.h"
+#include "compiler/aten/registry.h"
+
+namespace tpu::aten {
+namespace {
+
+// One number for every dim, or one each.
+Shape Spread(Shape list, size_t n, int64_t otherwise) {
+  if (list.empty()) return Shape(n, otherwise);
+  if (list.size() == 1) return Shape(n, list[0]);
+  return list;
+}
+
+// The window over x's last n dims that gives `out`; with ceil_mode the last one may hang over: more padding above.
+ir::Window MakeWindow(Ints x, Ints out, Shape kernel, Shape stride, Shape padding, Shape dilation) {
+  size_t n = kernel.size();
+  ir::Window w{kernel, stride.empty() ? kernel : stride, dilation, padding, padding};
+  for (size_t i = 0; i < n; ++i) {
+    int64_t size = x[x.size() - n + i], count = out[out.size() - n + i];
+    int64_t span = w.dilation[i] * (w.window[i] - 1) + 1;
+    w.high[i] = std::max<int64_t>(0, (count - 1) * w.strides[i] + span - size - w.low[i]);
+  }
+  return w;
+}
+
+Shape Prefix(Ints dims, size_t n) { return Shape(dims.begin(), dims.end() - n); }
+int64_t Product(Ints dims) { return std::accumulate(dims.begin(), dims.end(), int64_t{1}, std::multiplies<>()); }
+
+Lowering MaxPool(size_t n) {  // (x, kernel, stride, padding, dilation, ceil_mode) -> values, indices
+  return [n](AtenCall& c) -> Result {
+    Tensor x = c.tensor(0);
+    Shape stride = c.ints(2);
+    ir::Window w =
+        MakeWindow(x.dims(), c.result_dims(), Spread(c.ints(1), n, 1), stride.empty() ? Shape() : Spread(stride, n, 1),
+                   Spread(c.ints(3), n, 0), Spread(c.ints(4), n, 1));
+    Tensor values = ir::WindowReduce(ir::ReduceKind::max, x, w);
+    if (c.num_results() == 1) return values;
+    return {values, ir::WindowArgReduce(ir::ExtremumKind::max, x, w)};
+  };
+}
+
+// dy added where `indices` (flat over the last n dims) say.
+Tensor AddAtIndices(Tensor dy, Tensor indices, Ints x, size_t n) {
+  Shape outer = Prefix(x, n);
+  int64_t planes = Product(outer), area = Product(x.take_back(n));
+  Shape rows{planes, planes == 0 ? 0 : dy.elements() / planes};
+  Tensor base = dy.emitter().Constant(dy.dtype(), 0, {planes, area});
+  Tensor sum = ir::Scatter(ir::ScatterKind::add, base, ir::Reshape(indices, rows), ir::Reshape(dy, rows), 1);
+  return ir::Reshape(sum, x);
+}
+
+Lowering MaxPoolBackward(size_t n, int indices) {  // (dy, x, ..., indices)
+  return [n, indices](AtenCall& c) -> Result {
+    return AddAtIndices(c.as(0, OpMath(c.result_dtype())), c.as(indices, DType::kInt64), c.result_dims(), n);
+  };
+}
+
+struct Average {
+  ir::Window window;
+  Tensor divisor;  // for each output position, or one number
+};
+
+// (x, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override), arguments from `first` on.
+Average ReadAverage(AtenCall& c, int first, size_t n, Ints x, Ints out, DType dtype) {
+  Shape stride = c.ints(first + 1);
+  Shape padding = Spread(c.ints(first + 2), n, 0);
+  Average a;
+  a.window = MakeWindow(x, out, Spread(c.ints(first), n, 1), stride.empty() ? Shape() : Spread(stride, n, 1), padding,
+                        Shape(n, 1));
+  if (c.has(first + 5)) {
+    a.divisor = c.emitter().Constant(dtype, static_cast<double>(c.integer(first + 5)));
+    return a;
+  }
+  // Positions that count: the padded input's, or the input's alone; what ceil_mode hangs over never counts.
+  bool with_padding = c.boolean(first + 4, true);
+  Shape area(x.end() - n, x.end());
+  ir::Window counting = a.window;
+  for (size_t i = 0; with_padding && i < n; ++i) {
+    area[i] += 2 * padding[i];
+    counting.low[i] = 0;
+    counting.high[i] = std::max<int64_t>(0, a.window.high[i] - padding[i]);
+  }
+  bool uniform = llvm::all_of(counting.low, [](int64_t v) { return v == 0; }) &&
+                 llvm::all_of(counting.high, [](int64_t v) { return v == 0; });
+  a.divisor = uniform ? c.emitter().Constant(dtype, static_cast<double>(Product(a.window.window)))
+                      : ir::WindowReduce(ir::ReduceKind::sum, c.emitter().Constant(dtype, 1, area), counting);
+  return a;
+}
+
+Lowering AvgPool(size_t n) {
+  return [n](AtenCall& c) -> Result {
+    Tensor x = c.as(0, OpMath(c.result_dtype()));
+    if (!IsFloat(x.dtype())) return Result::Decline();
+    Average a = ReadAverage(c, 1, n, x.dims(), c.result_dims(), x.dtype());
+    return ir::WindowReduce(ir::ReduceKind::sum, x, a.window) / a.divisor;
+  };
+}
+
+// The sum, for each input position, of what the windows that hold it carry: dy spread out by the stride, then windows
+// of the same size over it.
+Tensor SpreadBack(Tensor dy, const ir::Window& w, Ints x) {
+  size_t n = w.window.size(), lead = x.size() - n;
+  Shape low(x.size(), 0), high(x.size(), 0), interior(x.size(), 0);
+  for (size_t i = 0; i < n; ++i) {
+    int64_t reach = w.window[i] - 1, size = x[lead + i];
+    interior[lead + i] = w.strides[i] - 1;
+    int64_t spread = (dy.size(lead + i) - 1) * w.strides[i] + 1;
+    low[lead + i] = reach;
+    high[lead + i] = std::max<int64_t>(0, size + w.low[i] + reach - spread - reach);
+  }
+  Tensor padded = ir::Pad(dy, dy.emitter().Constant(dy.dtype(), 0), low, high, interior);
+  ir::Window one{w.window, Shape(n, 1), Shape(n, 1), Shape(n, 0), Shape(n, 0)};
+  Tensor sums = ir::WindowReduce(ir::ReduceKind::sum, padded, one);
+  for (size_t i = 0; i < n; ++i) {
+    sums = ir::SliceDim(sums, lead + i, w.low[i], w.low[i] + x[lead + i]);
+  }
+  return sums;
+}
+
+Lowering AvgPoolBackward(size_t n) {  // (dy, x, kernel, ...)
+  return [n](AtenCall& c) -> Result {
+    Tensor dy = c.as(0, OpMath(c.result_dtype()));
+    Average a = ReadAverage(c, 2, n, c.result_dims(), dy.dims(), dy.dtype());
+    return SpreadBack(dy / a.divisor, a.window, c.result_dims());
+  };
+}
+
+// Adaptive pooling whose input divides evenly is pooling; other sizes go one dim at a time by a matrix of weights.
+Tensor AdaptiveWeights(Emitter& e, DType dtype, int64_t in, int64_t out) {
+  Tensor o = e.Iota(DType::kInt64, {out, in}, 0), i = e.Iota(DType::kInt64, {out, in}, 1);
+  auto number = [&](int64_t v) { return e.Integer(DType::kInt64, v); };
+  Tensor start = o * number(in) / number(out);
+  Tensor end = ((o + 1) * number(in) + number(out - 1)) / number(out);
+  Tensor inside = (i >= start) & (i < end);
+  return ir::Convert(inside, dtype) / ir::Convert(end - start, dtype);
+}
+
+// x with dim d of size `in` averaged to `out` windows, or (backward) its gradient spread from `out` to `in`.
+Tensor AlongDim(Tensor x, int64_t d, int64_t in, int64_t out, bool backward) {
+  Tensor weights = AdaptiveWeights(x.emitter(), x.dtype(), in, out);
+  Tensor moved = ir::Dot(x, weights, {}, {}, {d}, {backward ? 0 : 1}, x.dtype());  // the new dim comes last
+  Shape permutation(x.rank());
+  std::iota(permutation.begin(), permutation.end(), 0);
+  permutation.pop_back();
+  permutation.insert(permutation.begin() + d, x.rank() - 1);
+  return ir::Transpose(moved, permutation);
+}
+
+Lowering AdaptiveAvgPool(size_t n) {  // (x, output_size)
+  return [n](AtenCall& c) -> Result {
+    Tensor x = c.as(0, OpMath(c.result_dtype()));
+    size_t lead = x.rank() - n;
+    Shape ratio;
+    bool even = true, whole = true;
+    for (size_t i = 0; i < n; ++i) {
+      int64_t in = x.size(lead + i), out = c.result_dims()[lead + i];
+      if (out == 0 || in == 0) return Result::Decline();
+      even = even && in % out == 0;
+      whole = whole && out == 1;
+      ratio.push_back(in / out);
+    }
+    if (whole) {
+      Shape dims;
+      for (size_t i = 0; i < n; ++i) dims.push_back(lead + i);
+      return ir::Sum(x, dims, true) / static_cast<double>(CountAlong(x, dims));
+    }
+    if (even) {
+      ir::Window w{ratio, ratio, Shape(n, 1), Shape(n, 0), Shape(n, 0)};
+      return ir::WindowReduce(ir::ReduceKind::sum, x, w) / static_cast<double>(Product(ratio));
+    }
+    for (size_t i = 0; i < n; ++i) x = AlongDim(x, lead + i, x.size(lead + i), c.result_dims()[lead + i], false);
+    return x;
+  };
+}
+
+Lowering AdaptiveAvgPoolBackward(size_t n) {  // (dy, x)
+  return [n](AtenCall& c) -> Result {
+    Tensor dy = c.as(0, OpMath(c.result_dtype()));
+    size_t lead = dy.rank() - n;
+    for (size_t i = 0; i < n; ++i) {
+      int64_t in = c.result_dims()[lead + i], out = dy.size(lead + i);
+      if (out == 0 || in == 0) return Result::Decline();
+      if (in % out == 0) {
+        Shape spread(dy.dims()), along, merged(dy.dims());
+        spread.insert(spread.begin() + lead + i + 1, in / out);
+        for (int64_t d = 0; d < dy.rank(); ++d) along.push_back(d <= int64_t(lead + i) ? d : d + 1);
+        merged[lead + i] = in;
+        dy = ir::Reshape(ir::BroadcastAlong(dy / static_cast<double>(in / out), spread, along), merged);
+      } else {
+        dy = AlongDim(dy, lead + i, in, out, true);
+      }
+    }
+    return dy;
+  };
+}
+
+}  // namespace
+
+void RegisterPool(Registry& r) {
+  r.Add("aten::max_pool2d_with_indices", MaxPool(2));
+  r.Add("aten::max_pool3d_with_indices", MaxPool(3));
+  r.Add("aten::max_pool2d_with_indices_backward", MaxPoolBackward(2, 7));
+  r.Add("aten::max_pool3d_with_indices_backward", MaxPoolBackward(3, 7));
+  r.Add("aten::adaptive_max_pool2d_backward", MaxPoolBackward(2, 2));
+  r.Add("aten::adaptive_max_pool3d_backward", MaxPoolBackward(3, 2));
+  r.Add("aten::avg_pool1d", AvgPool(1));
+  r.Add("aten::avg_pool2d", AvgPool(2));
+  r.Add("aten::avg_pool3d", AvgPool(3));
+  r.Add("aten::avg_pool2d_backward", AvgPoolBackward(2));
+  r.Add("aten::avg_pool3d_backward", AvgPoolBackward(3));
+  r.Add({"aten::_adaptive_avg_pool2d", "aten::adaptive_avg_pool2d"}, AdaptiveAvgPool(2));
+  r.Add({"aten::_adaptive_avg_pool3d", "aten::adaptive_avg_pool3d"}, AdaptiveAvgPool(3));
+  r.Add("aten::_adaptive_avg_pool2d_backward", AdaptiveAvgPoolBackward(2));
+  r.Add("aten::_adaptive_avg_pool3d_backward", AdaptiveAvgPoolBackward(3));
+}
+
+}  // namespace tpu::aten

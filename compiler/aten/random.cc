@@ -1,0 +1,147 @@
+// Random numbers from Philox4x32-10, counter-based: the same numbers in every mode, tier, cut and device.
+//
+// The dispatcher appends two scalar operands to every random operator: seed (i64) and offset (i64), after those of the
+// schema's arguments. Element i (row-major) of a 32-bit draw is word i % 4 of the block at counter offset + i / 4. A
+// draw of n elements uses at most n counters, so the generator's offset advances by the number of elements drawn.
+//   uniform f32: the top 24 bits of a word times 2^-24, in [0, 1) (f16: 11 bits, bf16: 8); f64: 53 bits of two words.
+//   normal: Box-Muller of two uniforms, the first taken in (0, 1].
+#include <cmath>
+
+#include "compiler/aten/families.h"
+#include "compiler/aten/maths.h"
+#include "compiler/aten/registry.h"
+
+namespace tpu::aten {
+namespace {
+
+// The top `bits` bits of signless 32-bit words, as non-negative numbers of `dtype`.
+Tensor TopBits(Tensor words, int bits, DType dtype) {
+  Emitter& e = words.emitter();
+  Tensor top = ir::Shr(ir::Bitcast(words, DType::kUInt32), e.Integer(DType::kUInt32, 32 - bits));
+  return ir::Convert(ir::Bitcast(top, DType::kInt32), dtype);
+}
+
+// `count` independent draws in [0, 1) for each element, f32 or f64, as a list.
+llvm::SmallVector<Tensor> Uniforms(AtenCall& c, DType dtype, int64_t count, Ints dims, int bits = 24) {
+  Emitter& e = c.emitter();
+  int64_t words_each = dtype == DType::kFloat64 ? 2 : 1;
+  Shape drawn(dims);
+  if (count * words_each > 1) drawn.push_back(count * words_each);
+  Tensor words = e.RandomBits(c.seed(), c.offset(), drawn);
+  auto word = [&](int64_t k) {
+    return count * words_each == 1 ? words : ir::Reshape(ir::SliceDim(words, -1, k, k + 1), dims);
+  };
+  llvm::SmallVector<Tensor> draws;
+  for (int64_t k = 0; k < count; ++k) {
+    if (words_each == 1) {
+      draws.push_back(TopBits(word(k), bits, dtype) * std::ldexp(1.0, -bits));
+    } else {
+      Tensor high = TopBits(word(2 * k), 27, dtype), low = TopBits(word(2 * k + 1), 26, dtype);
+      draws.push_back((high * 0x1p26 + low) * 0x1p-53);
+    }
+  }
+  return draws;
+}
+
+DType DrawType(AtenCall& c, int result = 0) {
+  DType dtype = c.result_dtype(result);
+  return dtype == DType::kFloat64 ? dtype : DType::kFloat32;
+}
+
+// Only as many bits as the result holds, so that rounding never reaches 1.
+Tensor Uniform(AtenCall& c) {
+  int bits = c.result_dtype() == DType::kBFloat16 ? 8 : c.result_dtype() == DType::kFloat16 ? 11 : 24;
+  return Uniforms(c, DrawType(c), 1, c.result_dims(), bits)[0];
+}
+
+Tensor Normal(AtenCall& c) {
+  llvm::SmallVector<Tensor> u = Uniforms(c, DrawType(c), 2, c.result_dims());
+  return ir::Sqrt(-2.0 * ir::Log(1.0 - u[0])) * ir::Cos(u[1] * (2 * M_PI));
+}
+
+// 1 with probability p.
+Tensor Bernoulli(AtenCall& c, Tensor p) {
+  Tensor u = Uniforms(c, p.dtype(), 1, c.result_dims())[0];
+  return u < p;
+}
+
+Result Dropout(AtenCall& c) {  // (x, p, train) -> y, mask
+  Tensor x = c.as(0, c.float_compute());
+  if (!c.boolean(2, true)) return {x, c.emitter().Constant(DType::kBool, 1, x.dims())};
+  DType dtype = DrawType(c);
+  Tensor keep = 1.0 - c.as(1, dtype);
+  Tensor mask = Uniforms(c, dtype, 1, x.dims())[0] < keep;
+  Tensor scale = ir::Select(ir::Eq(keep, 0), 0, 1.0 / keep);
+  return {ir::Select(mask, x * ir::Convert(scale, x.dtype()), 0), mask};
+}
+
+// Integers in [low, high): 64 random bits modulo the range (its bias is below range / 2^63).
+Result RandomIntegers(AtenCall& c, Tensor low, Tensor high) {
+  Shape drawn(c.result_dims());
+  drawn.push_back(2);
+  Tensor words = c.emitter().RandomBits(c.seed(), c.offset(), drawn);
+  Tensor bits = ir::Reshape(ir::Bitcast(words, DType::kInt64), c.result_dims());
+  Tensor positive = bits & c.emitter().Integer(DType::kInt64, INT64_MAX);
+  return ir::Rem(positive, high - low) + low;
+}
+
+// Every value of an integer type, or every integer that a float type holds exactly.
+Tensor FullRange(AtenCall& c) {
+  constexpr int kBits[kNumDTypes] = {1, 8, 7, 15, 31, 63, 16, 32, 63, 11, 8, 24, 53};
+  int bits = kBits[static_cast<int>(c.result_dtype())];
+  bool inclusive = IsFloat(c.result_dtype());
+  return c.emitter().Integer(DType::kInt64, bits == 63 ? INT64_MAX : (int64_t{1} << bits) + inclusive);
+}
+
+Result RandomFrom(AtenCall& c) {  // (x, from, to)
+  Tensor high = c.has(2) ? c.as(2, DType::kInt64) : FullRange(c);
+  return RandomIntegers(c, c.as(1, DType::kInt64), high);
+}
+
+}  // namespace
+
+void RegisterRandom(Registry& r) {
+  r.Add("aten::uniform", [](AtenCall& c) -> Result {  // (x, from, to)
+    Tensor u = Uniform(c), from = c.as(1, u.dtype(), 0), to = c.as(2, u.dtype(), 1);
+    return u * (to - from) + from;
+  });
+  r.Add({"aten::normal_functional", "aten::normal"}, [](AtenCall& c) -> Result {  // (x, mean, std)
+    Tensor z = Normal(c);
+    return z * c.as(2, z.dtype(), 1) + c.as(1, z.dtype(), 0);
+  });
+  r.Add({"aten::normal.Tensor_float", "aten::normal.float_Tensor", "aten::normal.Tensor_Tensor"},
+        [](AtenCall& c) -> Result {  // (mean, std)
+          Tensor z = Normal(c);
+          return z * c.as(1, z.dtype(), 1) + c.as(0, z.dtype());
+        });
+  r.Add({"aten::rand", "aten::rand_like"}, [](AtenCall& c) -> Result { return Uniform(c); });
+  r.Add({"aten::randn", "aten::randn_like"}, [](AtenCall& c) -> Result { return Normal(c); });
+  r.Add("aten::bernoulli", [](AtenCall& c) -> Result { return Bernoulli(c, c.as(0, c.float_compute())); });
+  r.Add({"aten::bernoulli.p", "aten::bernoulli.float", "aten::bernoulli.Tensor"},
+        [](AtenCall& c) -> Result { return Bernoulli(c, c.as(1, DrawType(c), 0.5)); });
+  r.Add("aten::exponential", [](AtenCall& c) -> Result {  // (x, lambda)
+    Tensor u = Uniform(c);
+    return -ir::Log(1.0 - u) / c.as(1, u.dtype(), 1);
+  });
+  r.Add("aten::log_normal", [](AtenCall& c) -> Result {
+    Tensor z = Normal(c);
+    return ir::Exp(z * c.as(2, z.dtype(), 2) + c.as(1, z.dtype(), 1));
+  });
+  r.Add("aten::cauchy", [](AtenCall& c) -> Result {
+    Tensor u = Uniform(c);
+    return ir::Tan((u - 0.5) * M_PI) * c.as(2, u.dtype(), 1) + c.as(1, u.dtype(), 0);
+  });
+  r.Add("aten::native_dropout", Dropout);
+  r.Add("aten::native_dropout_backward", [](AtenCall& c) -> Result {  // (dy, mask, scale)
+    Tensor dy = c.as(0, c.float_compute());
+    return dy * ir::Convert(c.tensor(1), dy.dtype()) * c.as(2, dy.dtype());
+  });
+  r.Add("aten::random.from", RandomFrom);
+  r.Add("aten::random.to", [](AtenCall& c) -> Result {
+    return RandomIntegers(c, c.emitter().Integer(DType::kInt64, 0), c.as(1, DType::kInt64));
+  });
+  r.Add("aten::random",
+        [](AtenCall& c) -> Result { return RandomIntegers(c, c.emitter().Integer(DType::kInt64, 0), FullRange(c)); });
+}
+
+}  // namespace tpu::aten

@@ -1,0 +1,126 @@
+#include "compiler/aten/registry.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "compiler/aten/families.h"
+#include "compiler/import/import.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/Diagnostics.h"
+#include "mlir/IR/Verifier.h"
+
+namespace tpu::aten {
+namespace {
+
+Registry MakeRegistry() {
+  Registry r;
+  RegisterStorage(r);
+  RegisterElementwise(r);
+  RegisterActivation(r);
+  RegisterCompare(r);
+  RegisterReduce(r);
+  RegisterScan(r);
+  RegisterMatmul(r);
+  RegisterShape(r);
+  RegisterFactory(r);
+  RegisterIndex(r);
+  RegisterNorm(r);
+  RegisterSoftmax(r);
+  RegisterLoss(r);
+  RegisterPool(r);
+  RegisterResample(r);
+  RegisterRandom(r);
+  RegisterForeach(r);
+  RegisterOptim(r);
+  RegisterAttention(r);
+  return r;
+}
+
+bool Computes(mlir::Type type) {
+  return !mlir::isa<mlir::ComplexType, ir::OpaqueType>(mlir::cast<mlir::RankedTensorType>(type).getElementType());
+}
+
+// The value in its declared type; null when it does not fit.
+mlir::Value Fit(Tensor value, mlir::RankedTensorType type) {
+  if (!value) return nullptr;
+  std::optional<Shape> dims = ir::BroadcastDims(value.dims(), type.getShape());
+  if (!dims || Ints(*dims) != type.getShape()) return nullptr;
+  return ir::Convert(ir::BroadcastTo(value, *dims), ir::DTypeOf(type.getElementType()));
+}
+
+}  // namespace
+
+const Registry& Registry::Get() {
+  static const Registry* registry = new Registry(MakeRegistry());
+  return *registry;
+}
+
+const Entry* Registry::Find(std::string_view name) const {
+  std::string key(name);
+  if (auto it = table_.find(key); it != table_.end()) return &it->second;
+  size_t end = std::min(key.find('.'), key.size());
+  if (end < 2 || key[end - 1] != '_' || key[end - 2] == '_') return nullptr;
+  auto it = table_.find(key.erase(end - 1, 1));
+  return it == table_.end() ? nullptr : &it->second;
+}
+
+mlir::LogicalResult Lower(ir::AtenOp op, mlir::RewriterBase& rewriter) {
+  const Entry* entry = Registry::Get().Find(op.getName());
+  if (!entry) return mlir::failure();
+  if (!(entry->flags & kAnyElement) &&
+      !(llvm::all_of(op.getOperandTypes(), Computes) && llvm::all_of(op.getResultTypes(), Computes))) {
+    return mlir::failure();
+  }
+  mlir::OpBuilder::InsertionGuard guard(rewriter);
+  rewriter.setInsertionPoint(op);
+  Emitter emitter(rewriter, op.getLoc());
+  AtenCall call(op, emitter);
+  Result result = entry->lowering(call);
+  if (result.declined() || result.values().size() != op.getNumResults()) return mlir::failure();
+  llvm::SmallVector<mlir::Value> values;
+  for (auto [value, type] : llvm::zip(result.values(), op.getResultTypes())) {
+    values.push_back(Fit(value, mlir::cast<mlir::RankedTensorType>(type)));
+    if (!values.back()) return mlir::failure();
+  }
+  rewriter.replaceOp(op, values);
+  return mlir::success();
+}
+
+bool CanLower(const Call& call) {
+  if (!Registry::Get().Find(call.op)) return false;
+  thread_local const std::unique_ptr<mlir::MLIRContext> context = [] {
+    auto made = std::make_unique<mlir::MLIRContext>(mlir::MLIRContext::Threading::DISABLED);
+    made->loadDialect<ir::TpuDialect, mlir::func::FuncDialect>();
+    return made;
+  }();
+  mlir::ScopedDiagnosticHandler silent(context.get(), [](mlir::Diagnostic&) { return mlir::success(); });
+  Fragment fragment;
+  Node node;
+  node.call = &call;
+  for (const OperandType& operand : call.operands) {
+    fragment.operands.push_back(InputId(static_cast<int>(fragment.inputs.size())));
+    fragment.inputs.push_back(operand);
+  }
+  fragment.nodes.push_back(node);
+  fragment.num_results = call.results.size();
+  for (size_t i = 0; i < call.results.size(); ++i) fragment.outputs.push_back(static_cast<ValueId>(i));
+  mlir::OwningOpRef<mlir::ModuleOp> module = ImportFragment(*context, fragment);
+  bool lowered = false;
+  mlir::IRRewriter rewriter(context.get());
+  module->walk([&](ir::AtenOp op) { lowered = mlir::succeeded(Lower(op, rewriter)); });
+  return lowered && mlir::succeeded(mlir::verify(*module));
+}
+
+std::vector<std::string> LoweredOperators() {
+  std::vector<std::string> names;
+  for (const auto& [name, entry] : Registry::Get().table()) names.push_back(name);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+bool StaticScalars(std::string_view op) {
+  const Entry* entry = Registry::Get().Find(op);
+  return entry && (entry->flags & kStaticScalars);
+}
+
+}  // namespace tpu::aten

@@ -1,0 +1,61 @@
+// The table of lowerings: what each ATen overload means in primitives. One function an overload, in its family's file;
+// each family registers its own from RegisterAll (registry.cc).
+//
+// The lower-aten pass and the backends' CanLower ask it. Built on first use, read-only after: any thread.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "compiler/aten/call.h"
+#include "compiler/fragment.h"
+#include "mlir/IR/PatternMatch.h"
+
+namespace tpu::aten {
+
+using Lowering = std::function<Result(AtenCall&)>;
+
+enum Flags : unsigned {
+  kNone = 0,
+  // Scalar arguments decide structure: the dispatcher records their values as attributes.
+  kStaticScalars = 1,
+  // Moves elements only, so complex and opaque element types are welcome.
+  kAnyElement = 2,
+};
+
+struct Entry {
+  Lowering lowering;
+  unsigned flags = kNone;
+};
+
+class Registry {
+ public:
+  static const Registry& Get();
+
+  void Add(std::string_view name, Lowering lowering, unsigned flags = kNone) {
+    table_[std::string(name)] = Entry{std::move(lowering), flags};
+  }
+  void Add(std::initializer_list<std::string_view> names, const Lowering& lowering, unsigned flags = kNone) {
+    for (std::string_view name : names) Add(name, lowering, flags);
+  }
+  // By overload; an in-place overload ("aten::relu_") finds its functional one.
+  const Entry* Find(std::string_view name) const;
+  const absl::flat_hash_map<std::string, Entry>& table() const { return table_; }
+
+ private:
+  absl::flat_hash_map<std::string, Entry> table_;
+};
+
+// Replaces `op` by primitives; failure (with nothing replaced) when it has no lowering or its lowering declines.
+mlir::LogicalResult Lower(ir::AtenOp op, mlir::RewriterBase& rewriter);
+
+// Exactly whether Lower will succeed for calls of this signature: it is tried on a scratch module.
+bool CanLower(const Call& call);
+// Every operator with a lowering, sorted.
+std::vector<std::string> LoweredOperators();
+bool StaticScalars(std::string_view op);
+
+}  // namespace tpu::aten

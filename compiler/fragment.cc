@@ -1,0 +1,159 @@
+#include "compiler/fragment.h"
+
+#include <bit>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "llvm/Support/xxhash.h"
+
+namespace tpu {
+namespace {
+
+struct ToText {
+  std::string operator()(std::monostate) { return "None"; }
+  std::string operator()(bool v) { return v ? "true" : "false"; }
+  std::string operator()(int64_t v) { return absl::StrCat(v); }
+  std::string operator()(double v) { return absl::StrCat(v); }
+  std::string operator()(DType v) { return std::string(NameOf(v)); }
+  std::string operator()(const std::string& v) { return absl::StrCat("\"", v, "\""); }
+  std::string operator()(const std::vector<bool>& v) {
+    return absl::StrCat("[", absl::StrJoin(std::vector<int>(v.begin(), v.end()), ","), "]");
+  }
+  template <typename T>
+  std::string operator()(const std::vector<T>& v) {
+    return absl::StrCat("[", absl::StrJoin(v, ","), "]");
+  }
+};
+
+std::string OperandText(const OperandType& operand) {
+  if (operand.is_scalar) return absl::StrCat("scalar ", std::string(NameOf(operand.type.dtype)));
+  return operand.type.ToString();
+}
+
+std::string ArgumentText(const Call& call, const CallArgument& argument) {
+  if (argument.kind == CallArgument::Kind::kAttribute) return std::visit(ToText{}, argument.attribute);
+  bool list = argument.kind == CallArgument::Kind::kTensorList || argument.kind == CallArgument::Kind::kScalarList;
+  std::vector<std::string> items;
+  int next = argument.first, end = argument.first + (list ? argument.count : 1);
+  for (bool absent : argument.absent) items.push_back(absent ? "None" : OperandText(call.operands[next++]));
+  while (next < end) items.push_back(OperandText(call.operands[next++]));
+  return list ? absl::StrCat("[", absl::StrJoin(items, ", "), "]") : items[0];
+}
+
+// Bytes whose equality is the equality of what was written: every variable part is preceded by its length.
+class Digest {
+ public:
+  template <typename T>
+  void Number(T v) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    bytes_.append(reinterpret_cast<const char*>(&v), sizeof(v));
+  }
+  void Text(const std::string& s) {
+    Number<uint64_t>(s.size());
+    bytes_ += s;
+  }
+  template <typename List>
+  void Numbers(const List& list) {
+    Number<uint64_t>(list.size());
+    for (auto v : list)
+      Number(static_cast<std::conditional_t<std::is_same_v<decltype(v), double>, double, int64_t>>(v));
+  }
+  void Type(const TensorType& type) {
+    Number(type.dtype);
+    Numbers(type.dims);
+  }
+  void Operand(const OperandType& operand) {
+    Number<uint8_t>(operand.is_scalar);
+    Type(operand.type);
+  }
+  void Value(const Attribute& attribute) {
+    Number<uint8_t>(attribute.index());
+    std::visit([this](const auto& v) { (*this)(v); }, attribute);
+  }
+  void operator()(std::monostate) {}
+  void operator()(bool v) { Number<uint8_t>(v); }
+  void operator()(int64_t v) { Number(v); }
+  void operator()(double v) { Number(std::bit_cast<uint64_t>(v)); }
+  void operator()(DType v) { Number(v); }
+  void operator()(const std::string& v) { Text(v); }
+  void operator()(const std::vector<bool>& v) { Numbers(v); }
+  void operator()(const std::vector<int64_t>& v) { Numbers(v); }
+  void operator()(const std::vector<double>& v) { Numbers(v); }
+
+  void Add(const Call& call) {
+    Text(call.op);
+    Number(call.promoted);
+    Number<uint64_t>(call.arguments.size());
+    for (const CallArgument& a : call.arguments) {
+      Number(a.kind);
+      Number(a.first);
+      Number(a.count);
+      Numbers(a.absent);
+      Value(a.attribute);
+    }
+    Number<uint64_t>(call.operands.size());
+    for (const OperandType& operand : call.operands) Operand(operand);
+    Number<uint64_t>(call.results.size());
+    for (const TensorType& type : call.results) Type(type);
+  }
+
+  std::string Hex() const {
+    llvm::XXH128_hash_t hash = llvm::xxh3_128bits({reinterpret_cast<const uint8_t*>(bytes_.data()), bytes_.size()});
+    return absl::StrFormat("%016x%016x", hash.high64, hash.low64);
+  }
+
+ private:
+  std::string bytes_;
+};
+
+}  // namespace
+
+std::string Call::ToString() const {
+  std::vector<std::string> inputs, outputs;
+  for (const CallArgument& argument : arguments) inputs.push_back(ArgumentText(*this, argument));
+  for (const TensorType& type : results) outputs.push_back(type.ToString());
+  return absl::StrCat(op, "(", absl::StrJoin(inputs, ", "), ") -> ", absl::StrJoin(outputs, ", "));
+}
+
+const TensorType& Fragment::TypeOf(ValueId v) const {
+  if (IsInput(v)) return inputs[InputIndex(v)].type;
+  size_t low = 0, high = nodes.size();  // the node whose results include v: results_begin is ascending
+  while (high - low > 1) {
+    size_t middle = (low + high) / 2;
+    (nodes[middle].results_begin <= static_cast<uint32_t>(v) ? low : high) = middle;
+  }
+  return nodes[low].call->results[v - nodes[low].results_begin];
+}
+
+std::string Fragment::ToString() const {
+  auto name = [](ValueId v) { return IsInput(v) ? absl::StrCat("in", InputIndex(v)) : absl::StrCat("%", v); };
+  std::string text = "fragment(";
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    absl::StrAppend(&text, i ? ", " : "", "in", i, ": ", OperandText(inputs[i]));
+  }
+  absl::StrAppend(&text, ")\n");
+  for (const Node& node : nodes) {
+    std::vector<std::string> used;
+    for (ValueId v : OperandsOf(node)) used.push_back(name(v));
+    absl::StrAppend(&text, "  %", node.results_begin, " = ", node.call->ToString(), "  <- ", absl::StrJoin(used, ", "),
+                    "\n");
+  }
+  std::vector<std::string> wanted;
+  for (ValueId v : outputs) wanted.push_back(name(v));
+  absl::StrAppend(&text, "  return ", absl::StrJoin(wanted, ", "), "\n");
+  return text;
+}
+
+std::string Fragment::StableKey() const {
+  Digest digest;
+  digest.Number<uint64_t>(nodes.size());
+  for (const Node& node : nodes) digest.Add(*node.call);
+  digest.Numbers(operands);
+  digest.Number<uint64_t>(inputs.size());
+  for (const OperandType& input : inputs) digest.Operand(input);
+  digest.Numbers(outputs);
+  return digest.Hex();
+}
+
+}  // namespace tpu
