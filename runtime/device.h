@@ -46,8 +46,9 @@ using NodeRunner =
 class Executable {
  public:
   virtual ~Executable() = default;
-  // Fills every entry of `outputs`, in the Program's order. An output that is one of the inputs unchanged shares its
-  // buffer. Not reentrant on one thread's temporaries but callable from several threads at once.
+  // Fills every entry of `outputs`, in the Program's order; after an error they are null. An output that is one of the
+  // inputs unchanged shares its buffer. Not reentrant on one thread's temporaries but callable from several threads at
+  // once.
   virtual absl::Status Launch(absl::Span<Argument> inputs, absl::Span<BufferRef> outputs,
                               const NodeRunner& run_node) = 0;
   // How many nodes each launch hands to run_node (0 for most).

@@ -1,6 +1,6 @@
 #include "runtime/host/executable.h"
 
-#include <cstdlib>
+#include <algorithm>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -38,6 +38,7 @@ class PlanExecutable final : public Executable {
   using Pointers = absl::InlinedVector<void*, 24>;
 
   absl::Status CheckInputs(absl::Span<const Argument> inputs, size_t outputs) const;
+  absl::Status Run(Frame& frame, const NodeRunner& run_node) const;
   absl::Status Allocate(Frame& frame) const;
   void Resolve(Frame& frame) const;
   absl::Status RunStep(const Step& step, Frame& frame, const NodeRunner& run_node) const;
@@ -93,15 +94,22 @@ absl::Status PlanExecutable::Launch(absl::Span<Argument> inputs, absl::Span<Buff
   Frame frame;
   frame.inputs = inputs;
   frame.outputs = outputs;
+  absl::Status status = Run(frame, run_node);
+  // A donated input that was to be written over is the caller's alone again: a launch that did not fit can be repeated.
+  if (!status.ok()) std::fill(outputs.begin(), outputs.end(), nullptr);
+  return status;
+}
+
+absl::Status PlanExecutable::Run(Frame& frame, const NodeRunner& run_node) const {
   if (absl::Status status = Allocate(frame); !status.ok()) return status;
   Resolve(frame);
   for (const Step& step : plan_.steps) {
     if (absl::Status status = RunStep(step, frame, run_node); !status.ok()) return status;
   }
-  for (size_t i = 0; i < outputs.size(); ++i) {
+  for (size_t i = 0; i < frame.outputs.size(); ++i) {
     const OutputSpec& spec = plan_.outputs[i];
-    if (spec.kind == OutputSpec::Kind::kOutput) outputs[i] = outputs[spec.source];
-    if (spec.kind == OutputSpec::Kind::kCall) outputs[i] = frame.calls[spec.source];
+    if (spec.kind == OutputSpec::Kind::kOutput) frame.outputs[i] = frame.outputs[spec.source];
+    if (spec.kind == OutputSpec::Kind::kCall) frame.outputs[i] = frame.calls[spec.source];
   }
   return absl::OkStatus();
 }

@@ -34,24 +34,25 @@ TPU_AVX2 inline float Sum(__m256 v) {
   return _mm_cvtss_f32(_mm_add_ss(half, _mm_movehdup_ps(half)));
 }
 
-// sums[i * n + j + 0..J) = dot(a row i, b row j): M rows of A by J rows of B, each read once.
+// sums[i * n + j + 0..J) = dot(a row i, b row j): M rows of A by J rows of B, each read once. Unrolled, so that the
+// sums are registers.
 template <int M, int J, typename T>
 TPU_AVX2 void Dots(const float* a, int64_t k, const T* b, int64_t ldb, float* sums, int64_t n) {
   __m256 acc[M][J];
-  for (int i = 0; i < M; ++i) {
-    for (int j = 0; j < J; ++j) acc[i][j] = _mm256_setzero_ps();
+  _Pragma("GCC unroll 8") for (int i = 0; i < M; ++i) {
+    _Pragma("GCC unroll 8") for (int j = 0; j < J; ++j) acc[i][j] = _mm256_setzero_ps();
   }
   int64_t p = 0;
   for (; p + kLanes <= k; p += kLanes) {
     __m256 x[J];
-    for (int j = 0; j < J; ++j) x[j] = LoadWide(b + j * ldb + p);
-    for (int i = 0; i < M; ++i) {
+    _Pragma("GCC unroll 8") for (int j = 0; j < J; ++j) x[j] = LoadWide(b + j * ldb + p);
+    _Pragma("GCC unroll 8") for (int i = 0; i < M; ++i) {
       const __m256 y = _mm256_loadu_ps(a + i * k + p);
-      for (int j = 0; j < J; ++j) acc[i][j] = _mm256_fmadd_ps(x[j], y, acc[i][j]);
+      _Pragma("GCC unroll 8") for (int j = 0; j < J; ++j) acc[i][j] = _mm256_fmadd_ps(x[j], y, acc[i][j]);
     }
   }
-  for (int i = 0; i < M; ++i) {
-    for (int j = 0; j < J; ++j) {
+  _Pragma("GCC unroll 8") for (int i = 0; i < M; ++i) {
+    _Pragma("GCC unroll 8") for (int j = 0; j < J; ++j) {
       float sum = Sum(acc[i][j]);
       for (int64_t q = p; q < k; ++q) sum += a[i * k + q] * static_cast<float>(b[j * ldb + q]);
       sums[i * n + j] = sum;
