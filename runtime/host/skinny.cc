@@ -37,7 +37,7 @@ TPU_AVX2 inline float Sum(__m256 v) {
 // sums[i * n + j + 0..J) = dot(a row i, b row j): M rows of A by J rows of B, each read once. Unrolled, so that the
 // sums are registers.
 template <int M, int J, typename T>
-TPU_AVX2 void Dots(const float* a, int64_t k, const T* b, int64_t ldb, float* sums, int64_t n) {
+TPU_AVX2 void Dots(const float* a, int64_t lda, int64_t k, const T* b, int64_t ldb, float* sums, int64_t n) {
   __m256 acc[M][J];
   _Pragma("GCC unroll 8") for (int i = 0; i < M; ++i) {
     _Pragma("GCC unroll 8") for (int j = 0; j < J; ++j) acc[i][j] = _mm256_setzero_ps();
@@ -47,25 +47,25 @@ TPU_AVX2 void Dots(const float* a, int64_t k, const T* b, int64_t ldb, float* su
     __m256 x[J];
     _Pragma("GCC unroll 8") for (int j = 0; j < J; ++j) x[j] = LoadWide(b + j * ldb + p);
     _Pragma("GCC unroll 8") for (int i = 0; i < M; ++i) {
-      const __m256 y = _mm256_loadu_ps(a + i * k + p);
+      const __m256 y = _mm256_loadu_ps(a + i * lda + p);
       _Pragma("GCC unroll 8") for (int j = 0; j < J; ++j) acc[i][j] = _mm256_fmadd_ps(x[j], y, acc[i][j]);
     }
   }
   _Pragma("GCC unroll 8") for (int i = 0; i < M; ++i) {
     _Pragma("GCC unroll 8") for (int j = 0; j < J; ++j) {
       float sum = Sum(acc[i][j]);
-      for (int64_t q = p; q < k; ++q) sum += a[i * k + q] * static_cast<float>(b[j * ldb + q]);
+      for (int64_t q = p; q < k; ++q) sum += a[i * lda + q] * static_cast<float>(b[j * ldb + q]);
       sums[i * n + j] = sum;
     }
   }
 }
 
 template <int M, typename T>
-void DotRows(const float* a, int64_t k, const T* b, int64_t ldb, float* sums, int64_t n) {
-  constexpr int kAtOnce = M <= 2 ? 4 : M <= 4 ? 2 : 1;
+void DotRows(const float* a, int64_t lda, int64_t k, const T* b, int64_t ldb, float* sums, int64_t n) {
+  constexpr int kAtOnce = M <= 2 ? 4 : M <= 6 ? 2 : 1;
   int64_t j = 0;
-  for (; j + kAtOnce <= n; j += kAtOnce) Dots<M, kAtOnce>(a, k, b + j * ldb, ldb, sums + j, n);
-  for (; j < n; ++j) Dots<M, 1>(a, k, b + j * ldb, ldb, sums + j, n);
+  for (; j + kAtOnce <= n; j += kAtOnce) Dots<M, kAtOnce>(a, lda, k, b + j * ldb, ldb, sums + j, n);
+  for (; j < n; ++j) Dots<M, 1>(a, lda, k, b + j * ldb, ldb, sums + j, n);
 }
 
 // sums[0..n) += a[0..4) times four rows of B.
@@ -89,19 +89,19 @@ TPU_AVX2 void AddFourRows(const float* a, const T* b, int64_t ldb, float* sums, 
 
 // B stored untransposed: its rows, times one element of A each, are added up in pieces of columns that stay in cache.
 template <typename T>
-void AddRows(const float* a, int64_t m, int64_t k, const T* b, int64_t ldb, float* sums, int64_t n) {
+void AddRows(const float* a, int64_t lda, int64_t m, int64_t k, const T* b, int64_t ldb, float* sums, int64_t n) {
   constexpr int64_t kColumns = 2048;
   std::fill(sums, sums + m * n, 0.0f);
   for (int64_t j = 0; j < n; j += kColumns) {
     const int64_t width = std::min(kColumns, n - j);
     int64_t p = 0;
     for (; p + 4 <= k; p += 4) {
-      for (int64_t i = 0; i < m; ++i) AddFourRows(a + i * k + p, b + p * ldb + j, ldb, sums + i * n + j, width);
+      for (int64_t i = 0; i < m; ++i) AddFourRows(a + i * lda + p, b + p * ldb + j, ldb, sums + i * n + j, width);
     }
     for (; p < k; ++p) {
       for (int64_t i = 0; i < m; ++i) {
         for (int64_t q = 0; q < width; ++q)
-          sums[i * n + j + q] += a[i * k + p] * static_cast<float>(b[p * ldb + j + q]);
+          sums[i * n + j + q] += a[i * lda + p] * static_cast<float>(b[p * ldb + j + q]);
       }
     }
   }
@@ -120,22 +120,24 @@ void Store(const GemmBlock& g, const float* sums, int64_t column_stride) {
 template <typename T>
 void Skinny(const GemmBlock& g, int64_t column_stride) {
   thread_local std::vector<float> scratch;
-  scratch.resize(static_cast<size_t>(g.m * (g.k + g.n)));
+  // Rows of A whose strides were a power of two would share few lines of the cache.
+  const int64_t lda = (g.k + 15) / 16 * 16 + 16;
+  scratch.resize(static_cast<size_t>(g.m * (lda + g.n)));
   float* a = scratch.data();
-  float* sums = a + g.m * g.k;
+  float* sums = a + g.m * lda;
   for (int64_t i = 0; i < g.m; ++i) {
     for (int64_t p = 0; p < g.k; ++p) {
-      a[i * g.k + p] = static_cast<float>(static_cast<const T*>(g.a)[g.trans_a ? p * g.lda + i : i * g.lda + p]);
+      a[i * lda + p] = static_cast<float>(static_cast<const T*>(g.a)[g.trans_a ? p * g.lda + i : i * g.lda + p]);
     }
   }
   const T* b = static_cast<const T*>(g.b);
   if (g.trans_b) {
-    using Rows = void (*)(const float*, int64_t, const T*, int64_t, float*, int64_t);
+    using Rows = void (*)(const float*, int64_t, int64_t, const T*, int64_t, float*, int64_t);
     constexpr Rows kByRows[kMostRows] = {DotRows<1, T>, DotRows<2, T>, DotRows<3, T>, DotRows<4, T>,
                                          DotRows<5, T>, DotRows<6, T>, DotRows<7, T>, DotRows<8, T>};
-    kByRows[g.m - 1](a, g.k, b, g.ldb, sums, g.n);
+    kByRows[g.m - 1](a, lda, g.k, b, g.ldb, sums, g.n);
   } else {
-    AddRows(a, g.m, g.k, b, g.ldb, sums, g.n);
+    AddRows(a, lda, g.m, g.k, b, g.ldb, sums, g.n);
   }
   g.out_dtype == DType::kFloat32 ? Store<float>(g, sums, column_stride) : Store<T>(g, sums, column_stride);
 }
