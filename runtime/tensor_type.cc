@@ -5,6 +5,8 @@
 
 namespace tpu {
 
-std::string TensorType::ToString() const { return absl::StrCat(std::string(NameOf(dtype)), "[", absl::StrJoin(dims, ","), "]"); }
+std::string TensorType::ToString() const {
+  return absl::StrCat(std::string(NameOf(dtype)), "[", absl::StrJoin(dims, ","), "]");
+}
 
 }  // namespace tpu
