@@ -14,7 +14,7 @@ struct ToText {
   std::string operator()(std::monostate) { return "None"; }
   std::string operator()(bool v) { return v ? "true" : "false"; }
   std::string operator()(int64_t v) { return absl::StrCat(v); }
-  std::string operator()(double v) { return absl::StrCat(v); }
+  std::string operator()(double v) { return absl::StrFormat("%.17g", v); }
   std::string operator()(DType v) { return std::string(NameOf(v)); }
   std::string operator()(const std::string& v) { return absl::StrCat("\"", v, "\""); }
   std::string operator()(const std::vector<bool>& v) {
@@ -37,7 +37,7 @@ std::string ArgumentText(const Call& call, const CallArgument& argument) {
   std::vector<std::string> items;
   int next = argument.first, end = argument.first + (list ? argument.count : 1);
   for (bool absent : argument.absent) items.push_back(absent ? "None" : OperandText(call.operands[next++]));
-  while (next < end) items.push_back(OperandText(call.operands[next++]));
+  while (argument.absent.empty() && next < end) items.push_back(OperandText(call.operands[next++]));
   return list ? absl::StrCat("[", absl::StrJoin(items, ", "), "]") : items[0];
 }
 

@@ -25,7 +25,7 @@ struct CallArgument {
   enum class Kind : uint8_t {
     kAttribute,   // `attribute` (monostate: None)
     kTensor,      // operand number `first`
-    kTensorList,  // operands first .. first+count-1; absent[i] marks a None entry, which takes no operand
+    kTensorList,  // `count` entries from operand `first` on; absent[i] marks a None entry, which takes no operand
     kScalar,      // operand number `first`, a number that is an input of the fragment
     kScalarList,  // operands first .. first+count-1, likewise
   };

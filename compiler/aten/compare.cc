@@ -54,6 +54,8 @@ void RegisterCompare(Registry& r) {
     r.Add(std::string("aten::__or__") + suffix, Binary(ir::Or));
     r.Add(std::string("aten::__xor__") + suffix, Binary(ir::Xor));
     r.Add(std::string("aten::__lshift__") + suffix, Binary(ir::Shl));
+    r.Add(std::string("aten::__ilshift__") + suffix, Binary(ir::Shl));
+    r.Add(std::string("aten::__irshift__") + suffix, Binary(ir::Shr));
     r.Add(std::string("aten::__rshift__") + suffix, Binary(ir::Shr));
     r.Add(std::string("aten::bitwise_right_shift") + suffix, Binary(ir::Shr));
   }

@@ -13,7 +13,7 @@ Result Asked(AtenCall& c, llvm::ArrayRef<bool> mask, llvm::ArrayRef<Tensor> grad
   llvm::SmallVector<Tensor> results;
   bool all = c.num_results() == gradients.size();
   for (auto [i, gradient] : llvm::enumerate(gradients)) {
-    bool asked = (i >= mask.size() || mask[i]) && gradient;
+    bool asked = (i >= mask.size() || mask[i]) && gradient && (!all || c.result_dims(i) == gradient.dims());
     if (asked) {
       results.push_back(gradient);
     } else if (all) {

@@ -34,8 +34,8 @@ mlir::Attribute ArgumentAttribute(mlir::MLIRContext* context, const CallArgument
       for (size_t i = 0; i < argument.absent.size(); ++i) {
         if (argument.absent[i]) absent.push_back(static_cast<int64_t>(i));
       }
-      // `count` numbers the operands; the list also holds its None entries.
-      return ir::TensorListArgAttr::get(context, argument.first, argument.count + int64_t(absent.size()), absent);
+      int64_t length = argument.absent.empty() ? argument.count : static_cast<int64_t>(argument.absent.size());
+      return ir::TensorListArgAttr::get(context, argument.first, length, absent);
     }
     case CallArgument::Kind::kAttribute:
       break;
