@@ -4,6 +4,7 @@
 #include "dispatcher/streams.h"
 #include "jit/engine.h"
 #include "runtime/device.h"
+#include "runtime/fork.h"
 
 namespace tpu {
 
@@ -34,7 +35,7 @@ void BindDevices(py::module_& m) {
   });
   m.def("is_initialized", &Engine::IsInitialized);
   m.def("init", [] { CurrentStream(CurrentDevice()); });
-  m.def("in_bad_fork", &InBadFork);
+  m.def("in_bad_fork", &InForkedChild);
   m.def("describe", [](int device) {
     CurrentStream(device);
     return Engine::Get().device(device).Describe();

@@ -1,40 +1,26 @@
 #include "dispatcher/streams.h"
 
 #include <c10/util/Exception.h>
-#include <pthread.h>
 
-#include <mutex>
+#include <string>
 #include <vector>
 
 #include "jit/engine.h"
 #include "runtime/device.h"
 #include "runtime/flags.h"
+#include "runtime/fork.h"
 
 namespace tpu {
 namespace {
 
-std::atomic<bool> in_bad_fork{false};
 thread_local int current_device = 0;
 thread_local std::vector<Stream*> current_streams;  // by device; null or absent: the default stream
 
-void WatchForks() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    pthread_atfork(nullptr, nullptr, [] {
-      if (Engine::IsInitialized()) in_bad_fork.store(true, std::memory_order_relaxed);
-    });
-  });
-}
-
 }  // namespace
 
-bool InBadFork() { return in_bad_fork.load(std::memory_order_relaxed); }
-
 void CheckFork() {
-  TORCH_CHECK(
-      !InBadFork(),
-      "Cannot use tpu devices in a forked process: they were already in use in its parent, and their threads do "
-      "not survive a fork. To use tpu with multiprocessing, use the 'spawn' start method.");
+  const absl::Status status = CheckNotForked();
+  TORCH_CHECK(status.ok(), std::string(status.message()), ".");
 }
 
 int DeviceCount() { return Flags::Get().devices; }
@@ -54,11 +40,10 @@ int ExchangeDevice(int device) {
 }
 
 Stream& CurrentStream(int device) {
-  if (C10_UNLIKELY(in_bad_fork.load(std::memory_order_relaxed))) CheckFork();
+  if (C10_UNLIKELY(InForkedChild())) CheckFork();
   const size_t index = static_cast<size_t>(device);
   if (C10_UNLIKELY(index >= current_streams.size() || current_streams[index] == nullptr)) {
     CheckDevice(device);
-    WatchForks();
     if (index >= current_streams.size()) current_streams.resize(index + 1);
     current_streams[index] = &Engine::Get().stream(device, 0);
   }
@@ -80,7 +65,6 @@ c10::Stream ToTorch(const Stream& stream) {
 
 Stream& FromTorch(const c10::Stream& stream) {
   CheckFork();
-  WatchForks();
   CheckDevice(stream.device_index());
   return Engine::Get().stream(stream.device_index(), static_cast<int>(stream.id()));
 }

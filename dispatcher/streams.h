@@ -28,9 +28,7 @@ Stream& ExchangeStream(Stream& stream);
 c10::Stream ToTorch(const Stream& stream);
 Stream& FromTorch(const c10::Stream& stream);
 
-// True in a process forked after the devices were made: their threads are gone, nothing here can work.
-bool InBadFork();
-// Raises with what to do about it, in such a process.
+// Raises in a process forked after the devices were made, with what to do about it.
 void CheckFork();
 
 }  // namespace tpu

@@ -146,12 +146,12 @@ def device_report(device):
     if torch.device(device).type != "tpu":
         return ""
     m = torch.tpu.metrics()
-    tier1, launches = m["launches_tier1"], max(1, m["fragments_launched"])
+    tier1, launches = m["launches_tier1"], max(1, m["fragments"])
     memory = torch.tpu.memory_allocated() / 2**20
-    hits = m["memory_cache_hits"] + m["disk_cache_hits"]
+    hits = m["cache_hits"] + m["disk_cache_hits"]
     return (
         f" | tier 1 {100 * tier1 / launches:3.0f}%"
-        f" fragments {m['fragments_launched']} ({m['fragments_distinct']} distinct)"
+        f" fragments {m['fragments']} ({m['fragments_distinct']} distinct)"
         f" cache hits {hits} compiled {m['compiles']} host kernels {m['host_kernel_calls']} memory {memory:.0f} MiB"
     )
 

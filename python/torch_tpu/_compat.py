@@ -1,4 +1,4 @@
-"""Defects of PyTorch 2.13 that stand in the way of a renamed PrivateUse1 device, worked around one function each."""
+"""Where PyTorch 2.13 lists devices by name and ours is not on the list: worked around, one function each."""
 
 import functools
 
@@ -7,6 +7,7 @@ import torch
 
 def apply():
     _fix_dlpack_device()
+    _print_with_one_read()
 
 
 def _fix_dlpack_device():
@@ -22,3 +23,16 @@ def _fix_dlpack_device():
         return original(self)
 
     torch.Tensor.__dlpack_device__ = __dlpack_device__
+
+
+def _print_with_one_read():
+    """Printing slices and reads element by element; for the devices it knows it copies to the CPU first."""
+    from torch import _tensor_str
+
+    original = _tensor_str._tensor_str
+
+    @functools.wraps(original)
+    def copied_first(self, indent):
+        return original(self.cpu() if self.device.type == "tpu" else self, indent)
+
+    _tensor_str._tensor_str = copied_first

@@ -7,10 +7,7 @@ from torch_tpu import _C
 
 def metrics():
     """Counters since the start of the process or the last reset_metrics(), by name."""
-    counters = dict(_C.counters())
-    counters["compile_wait_ms"] = counters.get("compile_wait_us", 0) / 1000
-    counters["compile_ms"] = counters.get("compile_us", 0) / 1000
-    return counters
+    return dict(_C.counters())
 
 
 def reset_metrics():
@@ -42,7 +39,7 @@ class Explanation:
     def _sections(self, limit=20):
         """(title, header, rows) for each part of the report."""
         c = self.counters
-        recorded, launched = c["recorded_ops"], c["fragments_launched"]
+        recorded, launched = c["recorded_ops"], c["fragments"]
         yield (
             "Recorded",
             None,
@@ -56,7 +53,7 @@ class Explanation:
                     f"failed; the program waited {c['compile_wait_ms']:.0f} ms for them",
                 ),
                 (
-                    f"cache: {c['memory_cache_hits']} hits in memory, {c['disk_cache_hits']} on disk, "
+                    f"cache: {c['cache_hits']} hits in memory, {c['disk_cache_hits']} on disk, "
                     f"{c['disk_cache_misses']} misses, {c['disk_cache_errors']} errors",
                 ),
             ],
