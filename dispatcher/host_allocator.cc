@@ -21,9 +21,7 @@ class ScopedAllocator final : public c10::Allocator {
 
   c10::DataPtr allocate(size_t bytes) override {
     if (t_device == nullptr || bytes == 0) return plain_->allocate(bytes);
-    BufferRef buffer = ValueOrThrow(t_device->Allocate(bytes));
-    buffer->AddRef();
-    return {buffer->data(), buffer.get(), &DropBuffer, c10::Device(c10::kCPU)};
+    return HoldBuffer(ValueOrThrow(t_device->Allocate(bytes)));
   }
   void copy_data(void* destination, const void* source, std::size_t count) const override {
     default_copy_data(destination, source, count);
@@ -37,6 +35,11 @@ class ScopedAllocator final : public c10::Allocator {
 
 HostAllocatorScope::HostAllocatorScope(Device& device) : former_(t_device) { t_device = &device; }
 HostAllocatorScope::~HostAllocatorScope() { t_device = former_; }
+
+c10::DataPtr HoldBuffer(const BufferRef& buffer) {
+  buffer->AddRef();
+  return {buffer->data(), buffer.get(), &DropBuffer, c10::Device(c10::kCPU)};
+}
 
 BufferRef AdoptTensor(const at::Tensor& tensor) {
   const c10::DataPtr& data = tensor.storage().data_ptr();

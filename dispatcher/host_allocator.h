@@ -18,6 +18,8 @@ class HostAllocatorScope {
   Device* const former_;
 };
 
+// The buffer's memory for a CPU storage that holds a reference to it.
+c10::DataPtr HoldBuffer(const BufferRef& buffer);
 // A row-major CPU tensor's memory. Keeps the tensor alive when its memory is not the device's.
 BufferRef AdoptTensor(const at::Tensor& tensor);
 

@@ -4,7 +4,6 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/as_strided.h>
-#include <ATen/ops/from_blob.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/core/Allocator.h>
 
@@ -46,8 +45,13 @@ c10::ScalarType ToScalarType(DType t) {
   return kTypes[static_cast<int>(t)];
 }
 
+// A CPU tensor over the buffer, which it holds: a kernel may return its input, or a view of it.
 at::Tensor Blob(const BufferRef& buffer, const Dims& dims, c10::ScalarType type) {
-  return at::from_blob(buffer->data(), {dims.data(), dims.size()}, at::TensorOptions(type));
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(c10::Storage::use_byte_size_t(), buffer->bytes(), HoldBuffer(buffer)),
+      c10::DispatchKeySet(c10::DispatchKey::CPU), c10::scalarTypeToTypeMeta(type));
+  tensor.unsafeGetTensorImpl()->set_sizes_contiguous({dims.data(), dims.size()});
+  return tensor;
 }
 
 c10::IValue ScalarValue(const ScalarSpec& spec, uint64_t bits) {
