@@ -1,13 +1,16 @@
 #include "compiler/host/kernel_compiler.h"
 
+#include <fstream>
 #include <mutex>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "compiler/host/object_code.h"
 #include "llvm/IR/LLVMContext.h"
 #include "llvm/Support/raw_ostream.h"
 #include "llvm/Support/xxhash.h"
+#include "runtime/flags.h"
 
 namespace tpu::host {
 namespace {
@@ -49,6 +52,10 @@ absl::StatusOr<CompiledKernel> CompileKernel(const std::function<KernelShape(llv
   auto object = EmitObject(module);
   if (!object.ok()) return object.status();
   kernel.code.object = *std::move(object);
+  if (const std::string& dump = Flags::Get().dump; !dump.empty()) {
+    std::ofstream(absl::StrCat(dump, "/kernel.", kernel.code.key, ".ll")) << text;
+    std::ofstream(absl::StrCat(dump, "/kernel.", kernel.code.key, ".o"), std::ios::binary) << kernel.code.object;
+  }
   std::lock_guard<std::mutex> lock(cache.mutex);
   if (cache.bytes > kCacheBytes) {
     cache.objects.clear();

@@ -5,12 +5,11 @@
 #include <functional>
 #include <map>
 
-#include "compiler/host/element_ops.h"
+#include "compiler/host/kernel_frame.h"
 #include "compiler/host/object_code.h"
 #include "compiler/ir/dialect.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/DenseSet.h"
-#include "llvm/IR/IntrinsicsX86.h"
 
 namespace tpu::host {
 namespace {
@@ -21,6 +20,8 @@ using Kind = NestNode::Kind;
 constexpr int64_t kScratchBytes = 256 << 10;     // of a row, kept on the stack between passes
 constexpr int64_t kBlock = 4096;                 // elements of the innermost kept loop that make an item
 constexpr int64_t kColumnBlock = 512;            // the same where accumulators are kept for each
+constexpr int64_t kTile = 16;                    // of a loop along which a transposed input is contiguous
+constexpr int64_t kTiledBlock = 8;               // no more lines than one set of the L1 cache holds
 constexpr int64_t kNonTemporalBytes = 24 << 20;  // outputs that no cache would keep
 constexpr double kTaskNanoseconds = 30000;
 
@@ -50,10 +51,10 @@ struct Accumulator {
   Value* index = nullptr;
 };
 
-class Emitter {
+class Emitter : private KernelFrame {
  public:
   Emitter(const LoopNest& nest, llvm::Module& module)
-      : nest_(nest), module_(module), b_(module.getContext()), ops_(b_) {}
+      : KernelFrame(module, nest.inputs.size() + nest.outputs.size()), nest_(nest) {}
 
   KernelShape Emit();
 
@@ -66,13 +67,17 @@ class Emitter {
   std::vector<int> RootsOf(int phase) const;
 
   // --- loops ---
-  using Body = std::function<void(Value* position)>;
   void For(Value* begin, Value* end, int64_t step, const Body& body);
   std::vector<int> WidthsFor(int64_t count) const;
   void InnerLoop(Value* begin, Value* end, int64_t count, const std::function<void()>& body);
   void ReducedLoops(size_t from, const std::function<void()>& innermost);
   void Hoist(llvm::ArrayRef<int> roots);
   void SetOuterLoops(Value* item);
+  int FindTiledLoop() const;
+  void TiledItem(Value* begin, Value* end);
+  int64_t ItemsOf(size_t loop) const {
+    return static_cast<int>(loop) == tiled_ ? (nest_.loops[loop].size + kTile - 1) / kTile : nest_.loops[loop].size;
+  }
 
   // --- kinds of nests ---
   void RowItem();
@@ -112,20 +117,8 @@ class Emitter {
   bool IsUnit(const Expr& e) const;  // lanes are neighbours
   bool IsVector(uint64_t loops) const { return width_ > 1 && nest_.IsVector(loops); }
   void StoreOutput(size_t output, const Expr& index);
-  Value* EntryAlloca(llvm::Type* type, int64_t count = 1);
-  Value* I64(int64_t v) { return b_.getInt64(v); }
-  Value* At(Value* pointer, mlir::Type element, Value* index) {
-    return b_.CreateInBoundsGEP(b_.getIntNTy(static_cast<unsigned>(ElementOps::BytesOf(element) * 8)), pointer, index);
-  }
 
   const LoopNest& nest_;
-  llvm::Module& module_;
-  llvm::IRBuilder<> b_;
-  ElementOps ops_;
-  llvm::Function* function_ = nullptr;
-  llvm::BasicBlock* entry_ = nullptr;
-  std::vector<Value*> pointers_;
-  Value* bad_ = nullptr;  // i1 slot: some index was out of range
   int max_width_ = 1;
   int width_ = 1;
   std::vector<Value*> position_;  // of each loop; of the innermost, the first lane
@@ -139,20 +132,15 @@ class Emitter {
   Value* block_begin_ = nullptr;
   int pass_ = 0;
   bool non_temporal_ = false;
+  int tiled_ = -1;  // a kept loop of which an item covers kTile positions
 };
-
-Value* Emitter::EntryAlloca(llvm::Type* type, int64_t count) {
-  llvm::IRBuilder<> at_entry(entry_, entry_->begin());
-  llvm::AllocaInst* slot = at_entry.CreateAlloca(type, count == 1 ? nullptr : I64(count));
-  if (count > 1) slot->setAlignment(llvm::Align(64));
-  return slot;
-}
 
 void Emitter::ChooseWidth() {
   int heavy = 0, widest = 1;
   bool calls = false, gathers = false;
   for (const NestNode& node : nest_.nodes) {
-    if (node.type) widest = std::max<int>(widest, node.type.isF64() || node.type.isInteger(64) ? 8 : 4);
+    if (node.type && nest_.IsVector(node.loops))
+      widest = std::max<int>(widest, node.type.isF64() || node.type.isInteger(64) ? 8 : 4);
     if (node.kind == Kind::kRandom) heavy += 3;
     if (node.kind == Kind::kLoad && nest_.IsVector(node.loops) && !IsUnit(node.index)) gathers = true;
     if (node.kind != Kind::kOp || !IsHeavyOp(node.op)) continue;
@@ -162,7 +150,7 @@ void Emitter::ChooseWidth() {
              (node.type && node.type.isF64());
   }
   int lanes = std::max(VectorBits() / 32, 4);
-  max_width_ = calls ? 4 : gathers ? lanes : widest == 8 ? lanes : heavy > 0 ? 2 * lanes : 4 * lanes;
+  max_width_ = calls ? 4 : gathers ? 8 : widest == 8 ? lanes : heavy > 0 ? 2 * lanes : 4 * lanes;
   if (heavy > 0 && widest == 8) max_width_ = lanes;
   int64_t inner = nest_.loops.empty() ? 1 : nest_.loops.back().size;
   while (max_width_ > 1 && max_width_ > inner) max_width_ /= 2;
@@ -216,21 +204,11 @@ void Emitter::ChooseScratch() {
 }
 
 void Emitter::For(Value* begin, Value* end, int64_t step, const Body& body) {
-  llvm::LLVMContext& context = module_.getContext();
-  auto* before = b_.GetInsertBlock();
-  auto* loop = llvm::BasicBlock::Create(context, "loop", function_);
-  auto* after = llvm::BasicBlock::Create(context, "after", function_);
-  b_.CreateCondBr(b_.CreateICmpSLT(begin, end), loop, after);
-  b_.SetInsertPoint(loop);
-  llvm::PHINode* position = b_.CreatePHI(b_.getInt64Ty(), 2);
-  position->addIncoming(begin, before);
-  scopes_.emplace_back();
-  body(position);
-  scopes_.pop_back();
-  Value* next = b_.CreateNSWAdd(position, I64(step));
-  position->addIncoming(next, b_.GetInsertBlock());
-  b_.CreateCondBr(b_.CreateICmpSLT(next, end), loop, after);
-  b_.SetInsertPoint(after);
+  KernelFrame::For(begin, end, step, [&](Value* position) {
+    scopes_.emplace_back();
+    body(position);
+    scopes_.pop_back();
+  });
 }
 
 // The vector widths that together cover `count` positions (-1: any number of them).
@@ -307,9 +285,26 @@ void Emitter::SetOuterLoops(Value* item) {
     if (nest_.loops[i].reduced) continue;
     bool outermost = true;
     for (size_t j = 0; j < i; ++j) outermost &= nest_.loops[j].reduced;
-    position_[i] = outermost ? item : b_.CreateURem(item, I64(nest_.loops[i].size));
-    if (!outermost) item = b_.CreateUDiv(item, I64(nest_.loops[i].size));
+    position_[i] = outermost ? item : b_.CreateURem(item, I64(ItemsOf(i)));
+    if (!outermost) item = b_.CreateUDiv(item, I64(ItemsOf(i)));
   }
+}
+
+// The kept loop along which an input that the innermost loop strides over is contiguous: items then cover a tile of
+// both, so that every cache line is used while it is there.
+int Emitter::FindTiledLoop() const {
+  int last = static_cast<int>(nest_.loops.size()) - 1;
+  for (const NestNode& node : nest_.nodes) {
+    if (node.kind != Kind::kLoad || IsUnit(node.index)) continue;
+    bool strided = false;
+    int contiguous = -1;
+    for (auto [symbol, c] : node.index.terms) {
+      if (symbol == last && c > 1) strided = true;
+      if (symbol < last && c == 1 && nest_.loops[symbol].size >= 4) contiguous = symbol;
+    }
+    if (strided && contiguous >= 0) return contiguous;
+  }
+  return -1;
 }
 
 // ---- reductions ----
@@ -563,12 +558,7 @@ Value* Emitter::ComputeSymbol(int id, bool lanes) {
     return b_.CreateAdd(Splat(of, width_), llvm::ConstantVector::get(steps));
   }
   if (symbol.kind == Symbol::Kind::kNode) {
-    of = Get(symbol.node);
-    llvm::Constant* size = llvm::ConstantInt::get(of->getType(), symbol.a);
-    Value* wrong = b_.CreateICmpUGE(of, size);
-    Value* any = wrong->getType()->isVectorTy() ? b_.CreateOrReduce(wrong) : wrong;
-    b_.CreateStore(b_.CreateOr(b_.CreateLoad(b_.getInt1Ty(), bad_), any), bad_);
-    return b_.CreateSelect(wrong, llvm::Constant::getNullValue(of->getType()), of);
+    return Checked(Get(symbol.node), symbol.a);
   }
   of = lanes ? Lanes(symbol.of) : Scalar(symbol.of);
   auto number = [&](int64_t v) { return llvm::ConstantInt::get(of->getType(), v, true); };
@@ -728,33 +718,34 @@ void Emitter::StoreOutput(size_t output, const Expr& index) {
   ops_.Store(node.type, v, At(pointers_[nest_.inputs.size() + output], node.type, Scalar(index)), non_temporal_);
 }
 
+// A block of the innermost loop by kTile positions of the tiled one.
+void Emitter::TiledItem(Value* begin, Value* end) {
+  auto bounded = [&](Value* from, int64_t step, Value* limit) {
+    return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b_.CreateAdd(from, I64(step)), limit);
+  };
+  Value* first = b_.CreateMul(position_[tiled_], I64(kTile));
+  Value* limit = bounded(first, kTile, I64(nest_.loops[tiled_].size));
+  int64_t count = nest_.loops.back().size % kTiledBlock == 0 ? kTiledBlock : -1;
+  For(begin, end, kTiledBlock, [&](Value* from) {
+    Value* to = bounded(from, kTiledBlock, end);
+    For(first, limit, 1, [&](Value* position) {
+      position_[tiled_] = position;
+      BlockItem(from, to, count);
+    });
+  });
+}
+
 KernelShape Emitter::Emit() {
-  llvm::LLVMContext& context = module_.getContext();
-  llvm::Type* pointer = llvm::PointerType::get(context, 0);
-  auto* type = llvm::FunctionType::get(b_.getVoidTy(), {pointer, b_.getInt64Ty(), b_.getInt64Ty()}, false);
-  function_ = llvm::Function::Create(type, llvm::GlobalValue::ExternalLinkage, "kernel", module_);
-  function_->addFnAttr(llvm::Attribute::NoUnwind);
-  entry_ = llvm::BasicBlock::Create(context, "entry", function_);
-  auto* start = llvm::BasicBlock::Create(context, "start", function_);
-  b_.SetInsertPoint(start);
-  llvm::FastMathFlags flags;
-  flags.setAllowContract();
-  b_.setFastMathFlags(flags);
   ChooseWidth();
-  size_t count = nest_.inputs.size() + nest_.outputs.size() + 1;
-  for (size_t i = 0; i < count; ++i) {
-    Value* slot = b_.CreateConstInBoundsGEP1_64(pointer, function_->getArg(0), i);
-    pointers_.push_back(b_.CreateLoad(pointer, slot));
-  }
-  bad_ = EntryAlloca(b_.getInt1Ty());
-  b_.CreateStore(b_.getFalse(), bad_);
   position_.assign(nest_.loops.size(), I64(0));
   scopes_.emplace_back();
   ChooseScratch();
 
   bool blocks = !nest_.inner_reduced() && !nest_.loops.empty();
   int64_t inner = blocks ? nest_.loops.back().size : 1;
-  int64_t outer = nest_.kept_count() / std::max<int64_t>(inner, 1);
+  if (blocks && !nest_.has_reduce) tiled_ = FindTiledLoop();
+  int64_t outer = 1;
+  for (size_t i = 0; i + (blocks ? 1 : 0) < nest_.loops.size(); ++i) outer *= nest_.loops[i].reduced ? 1 : ItemsOf(i);
   int64_t block = inner;
   if (blocks) {
     int64_t most = nest_.has_reduce ? kColumnBlock : kBlock;
@@ -764,8 +755,12 @@ KernelShape Emitter::Emit() {
     for (size_t i = 0; i < nest_.outputs.size(); ++i) {
       bytes = std::max(bytes, nest_.kept_count() * ElementOps::BytesOf(nest_.nodes[nest_.outputs[i].node].type));
     }
-    non_temporal_ = !nest_.has_reduce && bytes >= kNonTemporalBytes && inner % 64 == 0 && max_width_ >= 8 &&
-                    llvm::all_of(nest_.outputs, [&](const NestOutput& o) {
+    // Not where the output may lie over an input: stores around the cache are then several times slower.
+    Expr index = nest_.FullIndex();
+    bool in_place = llvm::any_of(nest_.nodes,
+                                 [&](const NestNode& node) { return node.kind == Kind::kLoad && node.index == index; });
+    non_temporal_ = !nest_.has_reduce && !in_place && bytes >= kNonTemporalBytes && inner % 64 == 0 &&
+                    max_width_ >= 8 && llvm::all_of(nest_.outputs, [&](const NestOutput& o) {
                       return ElementOps::BytesOf(nest_.nodes[o.node].type) * max_width_ >= 32;
                     });
     for (int node : nest_.reduces) {
@@ -779,7 +774,7 @@ KernelShape Emitter::Emit() {
   int64_t per_row = blocks ? (inner + block - 1) / std::max<int64_t>(block, 1) : 1;
   KernelShape shape;
   shape.extent = outer * per_row;
-  For(function_->getArg(1), function_->getArg(2), 1, [&](Value* item) {
+  For(begin(), end(), 1, [&](Value* item) {
     if (nest_.loops.empty()) {
       for (size_t i = 0; i < nest_.outputs.size(); ++i) StoreOutput(i, Expr());
       return;
@@ -789,23 +784,16 @@ KernelShape Emitter::Emit() {
       return RowItem();
     }
     SetOuterLoops(per_row == 1 ? item : b_.CreateUDiv(item, I64(per_row)));
-    if (per_row == 1) return BlockItem(I64(0), I64(inner), inner);
-    Value* begin = b_.CreateMul(b_.CreateURem(item, I64(per_row)), I64(block));
-    Value* end = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b_.CreateAdd(begin, I64(block)), I64(inner));
-    BlockItem(begin, end, inner % max_width_ == 0 && block % max_width_ == 0 ? max_width_ : -1);
+    Value *from = I64(0), *to = I64(inner);
+    if (per_row > 1) {
+      from = b_.CreateMul(b_.CreateURem(item, I64(per_row)), I64(block));
+      to = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b_.CreateAdd(from, I64(block)), I64(inner));
+    }
+    int64_t count = per_row == 1 ? inner : inner % max_width_ == 0 && block % max_width_ == 0 ? max_width_ : -1;
+    if (tiled_ < 0) return BlockItem(from, to, count);
+    TiledItem(from, to);
   });
-  // Tell of an index out of range.
-  auto* tell = llvm::BasicBlock::Create(context, "tell", function_);
-  auto* done = llvm::BasicBlock::Create(context, "done", function_);
-  b_.CreateCondBr(b_.CreateLoad(b_.getInt1Ty(), bad_), tell, done);
-  b_.SetInsertPoint(tell);
-  b_.CreateAlignedStore(I64(1), pointers_.back(), llvm::Align(8));
-  b_.CreateBr(done);
-  b_.SetInsertPoint(done);
-  if (non_temporal_) b_.CreateIntrinsic(b_.getVoidTy(), llvm::Intrinsic::x86_sse_sfence, {});
-  b_.CreateRetVoid();
-  b_.SetInsertPoint(entry_);
-  b_.CreateBr(start);
+  KernelFrame::Finish(non_temporal_);
 
   double item = std::max(1.0, nest_.Cost() / static_cast<double>(std::max<int64_t>(shape.extent, 1)));
   shape.grain =

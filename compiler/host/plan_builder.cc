@@ -8,6 +8,7 @@
 #include "compiler/host/element_ops.h"
 #include "compiler/host/gemm.h"
 #include "compiler/host/kernel_compiler.h"
+#include "compiler/host/special_kernels.h"
 #include "compiler/ir/dialect.h"
 #include "compiler/ir/types.h"
 #include "mlir/IR/AsmState.h"
@@ -49,9 +50,13 @@ class Builder {
   void AssignResult(Value v);
   absl::Status AddSteps();
   absl::Status AddFusion(ir::FusionOp op);
+  absl::Status AddSpecial(Operation* op);
   void AddGemm(ir::DotOp op);
   void AddCall(ir::AtenOp op);
   absl::Status AddConstant(ir::ConstantOp op);
+  static bool MadeByReaders(ir::ConstantOp op) {
+    return llvm::all_of(op->getUsers(), [&](Operation* user) { return IsMadeInside(user, op.getResult()); });
+  }
   void FindOverwrites(const LoopNest& nest, const Step& step);
   void PlaceTemporaries();
   uint32_t AddKernel(KernelCode code);
@@ -185,6 +190,24 @@ void Builder::FindOverwrites(const LoopNest& nest, const Step& step) {
   }
 }
 
+absl::Status Builder::AddSpecial(Operation* op) {
+  auto special = CompileSpecial(op);
+  if (!special.ok()) return special.status();
+  Step step;
+  step.kind = Step::Kind::kKernel;
+  step.label = op->getName().stripDialect().str();
+  for (Value input : special->inputs) step.slots.push_back(SlotOf(input));
+  for (Value result : op->getResults()) {
+    AssignResult(result);
+    step.slots.push_back(slots_[result]);
+  }
+  step.kernel.kernel = AddKernel(std::move(special->kernel.code));
+  step.kernel.extent = special->kernel.shape.extent;
+  step.kernel.grain = special->kernel.shape.grain;
+  if (step.kernel.extent > 0) plan_.steps.push_back(std::move(step));
+  return absl::OkStatus();
+}
+
 void Builder::AddGemm(ir::DotOp op) {
   GemmSource source = PlanGemm(op);
   AssignResult(op.getResult());
@@ -246,7 +269,10 @@ absl::Status Builder::AddSteps() {
       AddGemm(dot);
     } else if (auto call = mlir::dyn_cast<ir::AtenOp>(op)) {
       AddCall(call);
+    } else if (IsSpecialOp(&op)) {
+      if (absl::Status status = AddSpecial(&op); !status.ok()) return status;
     } else if (auto constant = mlir::dyn_cast<ir::ConstantOp>(op)) {
+      if (MadeByReaders(constant)) continue;
       if (absl::Status status = AddConstant(constant); !status.ok()) return status;
     } else if (!mlir::isa<ir::BitcastOp>(op) && !IsFreeOp(&op)) {
       return absl::UnimplementedError(

@@ -11,6 +11,7 @@
 
 #include "compiler/host/gemm.h"
 #include "compiler/host/loop_nest.h"
+#include "compiler/host/special_kernels.h"
 #include "compiler/ir/dialect.h"
 #include "compiler/ir/types.h"
 #include "compiler/passes/passes.h"
@@ -32,6 +33,7 @@ constexpr size_t kMaxPointers = 60;
 
 // A view that something other than a kernel reads where it can: by strides (dot), or as the same bytes (reshape).
 bool ReadInPlace(Operation* user, Value v) {
+  if (host::IsMadeInside(user, v)) return true;
   auto dot = mlir::dyn_cast<ir::DotOp>(user);
   return dot && host::DotReadsInPlace(dot, v);
 }

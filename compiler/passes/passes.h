@@ -11,6 +11,7 @@
 
 namespace tpu {
 
+std::unique_ptr<mlir::Pass> CreateDecomposeWindowsPass();
 std::unique_ptr<mlir::Pass> CreatePrepareDotsPass();
 std::unique_ptr<mlir::Pass> CreateSplitReductionsPass();
 std::unique_ptr<mlir::Pass> CreateFusePass();

@@ -1,4 +1,5 @@
 // The order of the host compiler's passes, and why each stands where it does.
+#include "compiler/passes/lower_aten.h"
 #include "compiler/passes/passes.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Pass/PassRegistry.h"
@@ -8,6 +9,10 @@ namespace tpu {
 
 void BuildHostPipeline(mlir::OpPassManager& passes) {
   mlir::OpPassManager& function = passes.nest<mlir::func::FuncOp>();
+  // Calls become primitives first: everything below sees only the dialect's own ops and the calls that stay calls.
+  function.addPass(CreateLowerAtenPass());
+  // Pooling in simpler primitives, before the clean-up that its many slices want.
+  function.addPass(CreateDecomposeWindowsPass());
   // Folds casts, views and constants that lowerings leave behind, so that CSE compares what is really computed.
   function.addPass(mlir::createCanonicalizerPass());
   // Equal primitives of different calls (means, broadcasts, masks) once, before fusion would put them in two kernels.
@@ -21,6 +26,8 @@ void BuildHostPipeline(mlir::OpPassManager& passes) {
 }
 
 void RegisterHostPasses() {
+  mlir::registerPass([] { return CreateLowerAtenPass(); });
+  mlir::registerPass([] { return CreateDecomposeWindowsPass(); });
   mlir::registerPass([] { return CreatePrepareDotsPass(); });
   mlir::registerPass([] { return CreateSplitReductionsPass(); });
   mlir::registerPass([] { return CreateFusePass(); });

@@ -1,0 +1,75 @@
+#include "compiler/host/kernel_frame.h"
+
+#include "llvm/IR/IntrinsicsX86.h"
+
+namespace tpu::host {
+
+using llvm::Value;
+
+KernelFrame::KernelFrame(llvm::Module& module, size_t num_pointers)
+    : module_(module), b_(module.getContext()), ops_(b_) {
+  llvm::LLVMContext& context = module_.getContext();
+  llvm::Type* pointer = llvm::PointerType::get(context, 0);
+  auto* type = llvm::FunctionType::get(b_.getVoidTy(), {pointer, b_.getInt64Ty(), b_.getInt64Ty()}, false);
+  function_ = llvm::Function::Create(type, llvm::GlobalValue::ExternalLinkage, "kernel", module_);
+  function_->addFnAttr(llvm::Attribute::NoUnwind);
+  entry_ = llvm::BasicBlock::Create(context, "entry", function_);
+  start_ = llvm::BasicBlock::Create(context, "start", function_);
+  b_.SetInsertPoint(start_);
+  llvm::FastMathFlags flags;
+  flags.setAllowContract();
+  b_.setFastMathFlags(flags);
+  for (size_t i = 0; i < num_pointers + 1; ++i) {
+    Value* slot = b_.CreateConstInBoundsGEP1_64(pointer, function_->getArg(0), i);
+    pointers_.push_back(b_.CreateLoad(pointer, slot));
+  }
+  bad_ = EntryAlloca(b_.getInt1Ty());
+  b_.CreateStore(b_.getFalse(), bad_);
+}
+
+Value* KernelFrame::EntryAlloca(llvm::Type* type, int64_t count) {
+  llvm::IRBuilder<> at_entry(entry_, entry_->begin());
+  llvm::AllocaInst* slot = at_entry.CreateAlloca(type, count == 1 ? nullptr : I64(count));
+  if (count > 1) slot->setAlignment(llvm::Align(64));
+  return slot;
+}
+
+void KernelFrame::For(Value* begin, Value* end, int64_t step, const Body& body) {
+  llvm::LLVMContext& context = module_.getContext();
+  auto* before = b_.GetInsertBlock();
+  auto* loop = llvm::BasicBlock::Create(context, "loop", function_);
+  auto* after = llvm::BasicBlock::Create(context, "after", function_);
+  b_.CreateCondBr(b_.CreateICmpSLT(begin, end), loop, after);
+  b_.SetInsertPoint(loop);
+  llvm::PHINode* position = b_.CreatePHI(b_.getInt64Ty(), 2);
+  position->addIncoming(begin, before);
+  body(position);
+  Value* next = b_.CreateNSWAdd(position, I64(step));
+  position->addIncoming(next, b_.GetInsertBlock());
+  b_.CreateCondBr(b_.CreateICmpSLT(next, end), loop, after);
+  b_.SetInsertPoint(after);
+}
+
+Value* KernelFrame::Checked(Value* index, int64_t size) {
+  Value* wrong = b_.CreateICmpUGE(index, llvm::ConstantInt::get(index->getType(), size));
+  Value* any = wrong->getType()->isVectorTy() ? b_.CreateOrReduce(wrong) : wrong;
+  b_.CreateStore(b_.CreateOr(b_.CreateLoad(b_.getInt1Ty(), bad_), any), bad_);
+  return b_.CreateSelect(wrong, llvm::Constant::getNullValue(index->getType()), index);
+}
+
+void KernelFrame::Finish(bool fence) {
+  llvm::LLVMContext& context = module_.getContext();
+  auto* tell = llvm::BasicBlock::Create(context, "tell", function_);
+  auto* done = llvm::BasicBlock::Create(context, "done", function_);
+  b_.CreateCondBr(b_.CreateLoad(b_.getInt1Ty(), bad_), tell, done);
+  b_.SetInsertPoint(tell);
+  b_.CreateAlignedStore(I64(1), pointers_.back(), llvm::Align(8));
+  b_.CreateBr(done);
+  b_.SetInsertPoint(done);
+  if (fence) b_.CreateIntrinsic(b_.getVoidTy(), llvm::Intrinsic::x86_sse_sfence, {});
+  b_.CreateRetVoid();
+  b_.SetInsertPoint(entry_);
+  b_.CreateBr(start_);
+}
+
+}  // namespace tpu::host

@@ -1,0 +1,48 @@
+// What every generated kernel has: the function, its pointers, loops, and the flag for an index out of range.
+//
+// Base of the emitters (kernel_emitter.cc, special_kernels.cc); one for each kernel, on one thread.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "compiler/host/element_ops.h"
+#include "llvm/IR/IRBuilder.h"
+#include "llvm/IR/Module.h"
+
+namespace tpu::host {
+
+class KernelFrame {
+ public:
+  KernelFrame(llvm::Module& module, size_t num_pointers);
+
+ protected:
+  using Body = std::function<void(llvm::Value* position)>;
+  // for (position = begin; position < end; position += step)
+  void For(llvm::Value* begin, llvm::Value* end, int64_t step, const Body& body);
+  // Stores the error code if some index was bad, and returns.
+  void Finish(bool fence);
+  llvm::Value* EntryAlloca(llvm::Type* type, int64_t count = 1);
+  // `index` where it is within [0, size), else 0 and the kernel reports it.
+  llvm::Value* Checked(llvm::Value* index, int64_t size);
+
+  llvm::Value* I64(int64_t v) { return b_.getInt64(v); }
+  llvm::Value* begin() { return function_->getArg(1); }
+  llvm::Value* end() { return function_->getArg(2); }
+  llvm::Value* At(llvm::Value* pointer, mlir::Type element, llvm::Value* index) {
+    return b_.CreateInBoundsGEP(b_.getIntNTy(static_cast<unsigned>(ElementOps::BytesOf(element) * 8)), pointer, index);
+  }
+
+  llvm::Module& module_;
+  llvm::IRBuilder<> b_;
+  ElementOps ops_;
+  llvm::Function* function_ = nullptr;
+  std::vector<llvm::Value*> pointers_;  // the last is the error code's
+
+ private:
+  llvm::BasicBlock* entry_ = nullptr;
+  llvm::BasicBlock* start_ = nullptr;
+  llvm::Value* bad_ = nullptr;  // i1 slot
+};
+
+}  // namespace tpu::host

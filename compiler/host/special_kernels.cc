@@ -1,0 +1,267 @@
+#include "compiler/host/special_kernels.h"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+#include "compiler/host/kernel_frame.h"
+#include "compiler/ir/dialect.h"
+#include "compiler/ir/types.h"
+
+namespace tpu::host {
+namespace {
+
+using llvm::Value;
+using Shape = llvm::ArrayRef<int64_t>;
+
+constexpr double kTaskNanoseconds = 30000;
+constexpr int64_t kColumns = 64;  // of a slab that one item updates
+
+Shape ShapeOf(mlir::Value v) { return mlir::cast<mlir::RankedTensorType>(v.getType()).getShape(); }
+mlir::Type ElementOf(mlir::Value v) { return mlir::cast<mlir::RankedTensorType>(v.getType()).getElementType(); }
+int64_t Product(Shape dims) { return std::accumulate(dims.begin(), dims.end(), int64_t{1}, std::multiplies<>()); }
+
+mlir::Attribute SplatOf(mlir::Value v) {
+  auto constant = v.getDefiningOp<ir::ConstantOp>();
+  if (!constant) return nullptr;
+  auto value = mlir::cast<mlir::ElementsAttr>(constant->getAttr("value"));
+  return value.isSplat() ? mlir::Attribute(value) : nullptr;
+}
+
+int64_t GrainFor(double item_nanoseconds, int64_t extent) {
+  return std::clamp<int64_t>(static_cast<int64_t>(kTaskNanoseconds / std::max(1.0, item_nanoseconds)), 1,
+                             std::max<int64_t>(extent, 1));
+}
+
+class Special : private KernelFrame {
+ public:
+  Special(mlir::Operation* op, llvm::Module& module, size_t inputs)
+      : KernelFrame(module, inputs + op->getNumResults()), op_(op), inputs_(inputs) {}
+
+  KernelShape Scatter();      // scatter: [outer, dim, inner] of positions
+  KernelShape ScatterRows();  // scatter_rows
+  KernelShape Scan();
+  KernelShape Sort();
+
+ private:
+  Value* LoadOne(mlir::Value v, size_t pointer, Value* index) {
+    return ops_.Load(ElementOf(v), At(pointers_[pointer], ElementOf(v), index), 1);
+  }
+  // result[from .. from + count) = base's, or its splat.
+  void CopyBase(Value* from, Value* count);
+  void Update(ir::ScatterKind kind, Value* at, Value* update);
+
+  mlir::Operation* op_;
+  const size_t inputs_;
+};
+
+void Special::CopyBase(Value* from, Value* count) {
+  mlir::Value base = op_->getOperand(0);
+  mlir::Type element = ElementOf(base);
+  Value* result = pointers_[inputs_];
+  mlir::Attribute splat = SplatOf(base);
+  Value* end = b_.CreateAdd(from, count);
+  Value* vectors = b_.CreateSub(end, b_.CreateAnd(count, I64(15)));
+  auto copy = [&](int width) {
+    return [&, width](Value* at) {
+      Value* v = splat ? ops_.Constant(splat, element) : ops_.Load(element, At(pointers_[0], element, at), width);
+      if (splat && width > 1) v = b_.CreateVectorSplat(width, v);
+      ops_.Store(element, v, At(result, element, at), false);
+    };
+  };
+  For(from, vectors, 16, copy(16));
+  For(vectors, end, 1, copy(1));
+}
+
+void Special::Update(ir::ScatterKind kind, Value* at, Value* update) {
+  mlir::Type element = ElementOf(op_->getResult(0));
+  Value* pointer = At(pointers_[inputs_], element, at);
+  auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(update->getType());
+  if (kind != ir::ScatterKind::set) {
+    Value* old = ops_.Load(element, pointer, vector ? static_cast<int>(vector->getNumElements()) : 1);
+    ElementOps::Fold fold = kind == ir::ScatterKind::add   ? ElementOps::Fold::kSum
+                            : kind == ir::ScatterKind::mul ? ElementOps::Fold::kProd
+                            : kind == ir::ScatterKind::max ? ElementOps::Fold::kMax
+                                                           : ElementOps::Fold::kMin;
+    update = ops_.Round(element, ops_.Combine(fold, element, old, update));
+  }
+  ops_.Store(element, update, pointer, false);
+}
+
+KernelShape Special::Scatter() {
+  auto op = mlir::cast<ir::ScatterOp>(op_);
+  int64_t dim = op.getDim();
+  Shape base = ShapeOf(op.getBase()), at = ShapeOf(op.getIndices());
+  int64_t slab = Product(base.drop_front(dim));
+  size_t first = inputs_ - 2;
+  KernelShape shape;
+  shape.extent = Product(base.take_front(dim));
+  double updates = static_cast<double>(Product(at)) / static_cast<double>(std::max<int64_t>(shape.extent, 1));
+  shape.grain = GrainFor(static_cast<double>(slab) * 0.2 + updates * 2, shape.extent);
+  llvm::SmallVector<int64_t> base_strides(base.size(), 1), strides(base.size(), 1);
+  for (size_t d = base.size(); d-- > 1;) {
+    base_strides[d - 1] = base_strides[d] * base[d];
+    strides[d - 1] = strides[d] * at[d];
+  }
+  For(begin(), end(), 1, [&](Value* outer) {
+    CopyBase(b_.CreateMul(outer, I64(slab)), I64(slab));
+    // The same outer position among the updates, where there is one.
+    Value *from = I64(0), *rest = outer, *inside = b_.getTrue();
+    for (int64_t d = dim; d-- > 0;) {
+      Value* position = b_.CreateURem(rest, I64(base[d]));
+      rest = b_.CreateUDiv(rest, I64(base[d]));
+      inside = b_.CreateAnd(inside, b_.CreateICmpSLT(position, I64(at[d])));
+      from = b_.CreateAdd(from, b_.CreateMul(position, I64(strides[d])));
+    }
+    std::function<void(size_t, Value*, Value*)> walk = [&](size_t d, Value* source, Value* target) {
+      if (d == at.size()) {
+        Value* index = Checked(LoadOne(op.getIndices(), first, source), base[dim]);
+        target = b_.CreateAdd(target, b_.CreateMul(index, I64(base_strides[dim])));
+        Update(op.getKind(), target, LoadOne(op.getUpdates(), first + 1, source));
+        return;
+      }
+      For(I64(0), I64(at[d]), 1, [&](Value* i) {
+        Value* to =
+            static_cast<int64_t>(d) == dim ? target : b_.CreateAdd(target, b_.CreateMul(i, I64(base_strides[d])));
+        walk(d + 1, b_.CreateAdd(source, b_.CreateMul(i, I64(strides[d]))), to);
+      });
+    };
+    Value* once = b_.CreateSelect(inside, I64(1), I64(0));
+    For(I64(0), once, 1, [&](Value*) { walk(dim, from, b_.CreateMul(outer, I64(slab))); });
+  });
+  Finish(false);
+  return shape;
+}
+
+KernelShape Special::ScatterRows() {
+  auto op = mlir::cast<ir::ScatterRowsOp>(op_);
+  int64_t dim = op.getDim(), count = ShapeOf(op.getIndices())[0];
+  Shape base = ShapeOf(op.getBase());
+  int64_t rows = base[dim], inner = Product(base.drop_front(dim + 1)), outer = Product(base.take_front(dim));
+  size_t first = inputs_ - 2;
+  // Columns of the slab [rows, inner] are independent.
+  int64_t block = std::min(inner, kColumns), blocks = (inner + block - 1) / std::max<int64_t>(block, 1);
+  KernelShape shape;
+  shape.extent = outer * blocks;
+  shape.grain = GrainFor(static_cast<double>((rows + count * 2) * block) * 0.2, shape.extent);
+  mlir::Type element = ElementOf(op.getUpdates());
+  For(begin(), end(), 1, [&](Value* item) {
+    Value* o = b_.CreateUDiv(item, I64(blocks));
+    Value* from = b_.CreateMul(b_.CreateURem(item, I64(blocks)), I64(block));
+    Value* to = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b_.CreateAdd(from, I64(block)), I64(inner));
+    Value* width = b_.CreateSub(to, from);
+    Value* slab = b_.CreateMul(o, I64(rows * inner));
+    if (blocks == 1) {
+      CopyBase(slab, I64(rows * inner));
+    } else {
+      For(I64(0), I64(rows), 1,
+          [&](Value* row) { CopyBase(b_.CreateAdd(slab, b_.CreateAdd(b_.CreateMul(row, I64(inner)), from)), width); });
+    }
+    Value* updates = b_.CreateMul(o, I64(count * inner));
+    For(I64(0), I64(count), 1, [&](Value* i) {
+      Value* row = Checked(LoadOne(op.getIndices(), first, i), rows);
+      Value* target = b_.CreateAdd(slab, b_.CreateMul(row, I64(inner)));
+      Value* source = b_.CreateAdd(updates, b_.CreateMul(i, I64(inner)));
+      Value* vectors = b_.CreateSub(to, b_.CreateAnd(width, I64(15)));
+      auto update = [&](int lanes) {
+        return [&, lanes](Value* c) {
+          Value* v = ops_.Load(element, At(pointers_[first + 1], element, b_.CreateAdd(source, c)), lanes);
+          Update(op.getKind(), b_.CreateAdd(target, c), v);
+        };
+      };
+      For(from, vectors, 16, update(16));
+      For(vectors, to, 1, update(1));
+    });
+  });
+  Finish(false);
+  return shape;
+}
+
+KernelShape Special::Scan() {
+  auto op = mlir::cast<ir::ScanOp>(op_);
+  int64_t dim = op.getDim();
+  Shape dims = ShapeOf(op.getX());
+  int64_t size = dims[dim], inner = Product(dims.drop_front(dim + 1)), outer = Product(dims.take_front(dim));
+  mlir::Type element = ElementOf(op.getX());
+  // Float sums and products run in f64, as ATen's do.
+  bool wide = mlir::isa<mlir::FloatType>(element) &&
+              (op.getKind() == ir::ReduceKind::sum || op.getKind() == ir::ReduceKind::prod);
+  mlir::Type running = wide ? mlir::Float64Type::get(element.getContext()) : element;
+  auto fold = static_cast<ElementOps::Fold>(op.getKind());
+  int lanes = inner % 8 == 0 ? 8 : 1;
+  KernelShape shape;
+  shape.extent = outer * (inner / lanes);
+  shape.grain = GrainFor(static_cast<double>(size * lanes), shape.extent);
+  Value* slot = EntryAlloca(ops_.RegisterType(running, lanes));
+  For(begin(), end(), 1, [&](Value* item) {
+    Value* column = b_.CreateMul(b_.CreateURem(item, I64(inner / lanes)), I64(lanes));
+    Value* start = b_.CreateAdd(b_.CreateMul(b_.CreateUDiv(item, I64(inner / lanes)), I64(size * inner)), column);
+    b_.CreateAlignedStore(ops_.Identity(fold, running, lanes), slot, llvm::Align(8));
+    For(I64(0), I64(size), 1, [&](Value* i) {
+      Value* at = b_.CreateAdd(start, b_.CreateMul(i, I64(inner)));
+      Value* x = ops_.Convert(element, running, ops_.Load(element, At(pointers_[0], element, at), lanes));
+      Value* total = b_.CreateAlignedLoad(ops_.RegisterType(running, lanes), slot, llvm::Align(8));
+      total = ops_.Combine(fold, running, total, x);
+      b_.CreateAlignedStore(total, slot, llvm::Align(8));
+      ops_.Store(element, ops_.Convert(running, element, total), At(pointers_[1], element, at), false);
+    });
+  });
+  Finish(false);
+  return shape;
+}
+
+KernelShape Special::Sort() {
+  auto op = mlir::cast<ir::SortOp>(op_);
+  int64_t dim = op.getDim();
+  Shape dims = ShapeOf(op.getX());
+  int64_t size = dims[dim], inner = Product(dims.drop_front(dim + 1)), outer = Product(dims.take_front(dim));
+  mlir::Type element = ElementOf(op.getX());
+  KernelShape shape;
+  shape.extent = outer * inner;
+  shape.grain = GrainFor(static_cast<double>(size) * 30, shape.extent);
+  llvm::Type* i64 = b_.getInt64Ty();
+  llvm::Type* pointer = llvm::PointerType::get(module_.getContext(), 0);
+  auto callee = module_.getOrInsertFunction(
+      "tpu_host_sort", llvm::FunctionType::get(b_.getVoidTy(), {i64, pointer, pointer, pointer, i64, i64, i64}, false));
+  For(begin(), end(), 1, [&](Value* item) {
+    Value* at =
+        b_.CreateAdd(b_.CreateMul(b_.CreateUDiv(item, I64(inner)), I64(size * inner)), b_.CreateURem(item, I64(inner)));
+    b_.CreateCall(callee, {I64(static_cast<int64_t>(ir::DTypeOf(element))), At(pointers_[0], element, at),
+                           At(pointers_[1], element, at), At(pointers_[2], ElementOf(op.getIndices()), at), I64(size),
+                           I64(inner), I64(op.getDescending() ? 1 : 0)});
+  });
+  Finish(false);
+  return shape;
+}
+
+}  // namespace
+
+bool IsSpecialOp(mlir::Operation* op) {
+  if (!mlir::isa<ir::ScatterOp, ir::ScatterRowsOp, ir::ScanOp, ir::SortOp>(op)) return false;
+  return llvm::all_of(op->getResultTypes(), [](mlir::Type type) {
+    return mlir::cast<mlir::RankedTensorType>(type).getElementType().isIntOrFloat();
+  });
+}
+
+bool IsMadeInside(mlir::Operation* op, mlir::Value operand) {
+  return mlir::isa<ir::ScatterOp, ir::ScatterRowsOp>(op) && op->getOperand(0) == operand && SplatOf(operand);
+}
+
+absl::StatusOr<SpecialKernel> CompileSpecial(mlir::Operation* op) {
+  SpecialKernel special;
+  for (mlir::Value operand : op->getOperands()) {
+    if (!IsMadeInside(op, operand)) special.inputs.push_back(operand);
+  }
+  auto kernel = CompileKernel([&](llvm::Module& module) {
+    Special emitter(op, module, special.inputs.size());
+    if (mlir::isa<ir::ScatterOp>(op)) return emitter.Scatter();
+    if (mlir::isa<ir::ScatterRowsOp>(op)) return emitter.ScatterRows();
+    if (mlir::isa<ir::ScanOp>(op)) return emitter.Scan();
+    return emitter.Sort();
+  });
+  if (!kernel.ok()) return kernel.status();
+  special.kernel = *std::move(kernel);
+  return special;
+}
+
+}  // namespace tpu::host

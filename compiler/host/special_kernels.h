@@ -1,0 +1,29 @@
+// Kernels that are no loop nest: scatters, running scans and sorting.
+//
+// Each reads its operands from memory and writes its results; parallel over positions that no two of whose writes meet,
+// so results never depend on the number of threads. Called by the plan builder on compile threads.
+#pragma once
+
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "compiler/host/kernel_compiler.h"
+#include "llvm/ADT/SmallVector.h"
+#include "mlir/IR/Operation.h"
+
+namespace tpu::host {
+
+struct SpecialKernel {
+  CompiledKernel kernel;
+  llvm::SmallVector<mlir::Value> inputs;  // operands in the order of its pointers; the results follow
+};
+bool IsSpecialOp(mlir::Operation* op);
+// True when the op makes this operand (a splat constant) itself.
+bool IsMadeInside(mlir::Operation* op, mlir::Value operand);
+absl::StatusOr<SpecialKernel> CompileSpecial(mlir::Operation* op);
+
+}  // namespace tpu::host
+
+// Called by sort kernels: one line of `count` keys, `stride` elements apart. dtype is tpu::DType's number.
+extern "C" void tpu_host_sort(int64_t dtype, const void* keys, void* values, int64_t* indices, int64_t count,
+                              int64_t stride, int64_t descending);

@@ -1,0 +1,168 @@
+// Vector math and element types against libm in f64.
+#include <bit>
+#include <cmath>
+#include <functional>
+
+#include "absl/strings/str_replace.h"
+#include "tests/unit/compiler/host_testing.h"
+
+namespace tpu::host {
+namespace {
+
+// Numbers of every magnitude and sign, and the special ones; a length that leaves a tail.
+std::vector<float> Everything() {
+  std::vector<float> v = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, 1.0f, -1.0f, 1e-45f, -1e-45f, 3e38f, -3e38f, 0.5f};
+  for (uint32_t bits = 0; bits < 0xffc00000u; bits += 65521 * 97) {
+    float x = std::bit_cast<float>(bits);
+    if (!std::isnan(x)) v.push_back(x);
+  }
+  for (float x = -110; x < 110; x += 0.0137f) v.push_back(x);
+  for (float x = -2; x < 2; x += 0.000713f) v.push_back(x);
+  return v;
+}
+
+double Ulps(float got, double want) {
+  if (std::isnan(want)) return std::isnan(got) ? 0 : 1e9;
+  float rounded = static_cast<float>(want);
+  if (std::isinf(rounded) || std::isinf(got)) {
+    // The last number before infinity may go either way.
+    if (got == rounded) return 0;
+    return std::abs(want) > 3.4028e38 && std::abs(got) > 3.4028e38f ? 0 : 1e9;
+  }
+  int exponent;
+  std::frexp(rounded, &exponent);
+  double ulp = std::ldexp(1.0, std::max(exponent - 24, -149));
+  return std::abs(static_cast<double>(got) - want) / ulp;
+}
+
+struct Function {
+  const char* name;
+  std::function<double(double)> exact;
+  double ulps;
+};
+
+TEST(Math, UnaryFunctionsAreAccurate) {
+  const Function functions[] = {
+      {"exp", [](double x) { return std::exp(x); }, 2},
+      {"expm1", [](double x) { return std::expm1(x); }, 3},
+      {"log", [](double x) { return std::log(x); }, 2},
+      {"log2", [](double x) { return std::log2(x); }, 3},
+      {"log1p", [](double x) { return std::log1p(x); }, 3},
+      {"tanh", [](double x) { return std::tanh(x); }, 4},
+      {"erf", [](double x) { return std::erf(x); }, 3},
+      {"logistic", [](double x) { return 1 / (1 + std::exp(-x)); }, 4},
+      {"sqrt", [](double x) { return std::sqrt(x); }, 0.51},
+      {"rsqrt", [](double x) { return 1 / std::sqrt(x); }, 2},
+      {"atan", [](double x) { return std::atan(x); }, 2},
+      {"asinh", [](double x) { return std::asinh(x); }, 2},
+      {"floor", [](double x) { return std::floor(x); }, 0},
+      {"round_even", [](double x) { return std::nearbyint(x); }, 0},
+  };
+  std::vector<float> x = Everything();
+  for (const Function& f : functions) {
+    std::string n = std::to_string(x.size());
+    auto got = RunFor<float>(absl::StrReplaceAll("func.func @fragment(%x: tensor<$Nxf32>) -> tensor<$Nxf32> { %0 = "
+                                                 "tpu.$F %x : tensor<$Nxf32> return %0 : tensor<$Nxf32> }",
+                                                 {{"$N", n}, {"$F", f.name}}),
+                             {Pack(x)});
+    ASSERT_EQ(got.size(), x.size());
+    double worst = 0;
+    float at = 0, was = 0;
+    for (size_t i = 0; i < x.size(); ++i) {
+      double ulps = Ulps(got[i], f.exact(x[i]));
+      if (ulps > worst) worst = ulps, at = x[i], was = got[i];
+    }
+    EXPECT_LE(worst, f.ulps) << f.name << "(" << at << ") gave " << was << ", exact " << f.exact(at);
+  }
+}
+
+TEST(Math, SineAndCosineOfLargeArguments) {
+  std::vector<float> x;
+  for (float v = 1e-6f; v < 1e7f; v *= 1.0173f) x.push_back(v), x.push_back(-v);
+  for (const char* name : {"sin", "cos"}) {
+    auto got = RunFor<float>(
+        absl::StrReplaceAll("func.func @fragment(%x: tensor<$Nxf32>) -> tensor<$Nxf32> { %0 = tpu.$F %x : "
+                            "tensor<$Nxf32> return %0 : tensor<$Nxf32> }",
+                            {{"$N", std::to_string(x.size())}, {"$F", name}}),
+        {Pack(x)});
+    for (size_t i = 0; i < x.size(); ++i) {
+      double want = name[0] == 's' ? std::sin(static_cast<double>(x[i])) : std::cos(static_cast<double>(x[i]));
+      EXPECT_NEAR(got[i], want, 1.5e-7) << name << " " << x[i];
+    }
+  }
+}
+
+uint16_t ToBFloat16(float f) {
+  if (std::isnan(f)) return 0x7fc0;
+  uint32_t bits = std::bit_cast<uint32_t>(f);
+  return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+float FromBFloat16(uint16_t x) { return std::bit_cast<float>(static_cast<uint32_t>(x) << 16); }
+
+TEST(Types, BFloat16RoundsAfterEveryOperation) {
+  std::vector<uint16_t> a, b;
+  for (int i = 0; i < 1003; ++i) {
+    a.push_back(ToBFloat16(0.37f * static_cast<float>(i) - 100));
+    b.push_back(ToBFloat16(1.0f / static_cast<float>(i + 1)));
+  }
+  a[7] = 0x7fc0, b[8] = 0x7f80;
+  auto got =
+      RunFor<uint16_t>(R"(func.func @fragment(%a: tensor<1003xbf16>, %b: tensor<1003xbf16>) -> tensor<1003xbf16> {
+    %0 = tpu.mul %a, %b : tensor<1003xbf16>
+    %1 = tpu.add %0, %a : tensor<1003xbf16>
+    return %1 : tensor<1003xbf16> })",
+                       {Pack(a), Pack(b)});
+  ASSERT_EQ(got.size(), a.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    uint16_t product = ToBFloat16(FromBFloat16(a[i]) * FromBFloat16(b[i]));
+    EXPECT_EQ(got[i], ToBFloat16(FromBFloat16(product) + FromBFloat16(a[i]))) << i;
+  }
+}
+
+TEST(Types, IntegersDivideWithoutTraps) {
+  std::vector<int32_t> a = {7, -7, INT32_MIN, 5, INT32_MIN, 0}, b = {2, 2, -1, 0, 3, -5};
+  const char* text = R"(func.func @fragment(%a: tensor<6xi32>, %b: tensor<6xi32>) -> (tensor<6xi32>, tensor<6xi32>) {
+    %0 = tpu.div %a, %b : tensor<6xi32>
+    %1 = tpu.rem %a, %b : tensor<6xi32>
+    return %0, %1 : tensor<6xi32>, tensor<6xi32> })";
+  EXPECT_EQ(RunFor<int32_t>(text, {Pack(a), Pack(b)}), (std::vector<int32_t>{3, -3, INT32_MIN, 0, INT32_MIN / 3, 0}));
+  EXPECT_EQ(RunFor<int32_t>(text, {Pack(a), Pack(b)}, 1), (std::vector<int32_t>{1, -1, 0, 0, INT32_MIN % 3, 0}));
+}
+
+TEST(Types, ConversionsAndBool) {
+  std::vector<float> x = {0.0f, 1.9f, -1.9f, 300.0f, NAN, -0.0f, 7.0f};
+  const char* text = R"(func.func @fragment(%x: tensor<7xf32>) -> (tensor<7xi1>, tensor<7xi64>, tensor<7xf64>) {
+    %0 = tpu.convert %x : (tensor<7xf32>) -> tensor<7xi1>
+    %c = tpu.constant dense<7.0> : tensor<7xf32>
+    %p = tpu.compare le %x, %c : tensor<7xf32>
+    %z = tpu.constant dense<0.0> : tensor<7xf32>
+    %s = tpu.select %p, %x, %z : tensor<7xi1>, tensor<7xf32>
+    %1 = tpu.convert %s : (tensor<7xf32>) -> tensor<7xi64>
+    %2 = tpu.convert %0 : (tensor<7xi1>) -> tensor<7xf64>
+    return %0, %1, %2 : tensor<7xi1>, tensor<7xi64>, tensor<7xf64> })";
+  EXPECT_EQ(RunFor<uint8_t>(text, {Pack(x)}), (std::vector<uint8_t>{0, 1, 1, 1, 1, 0, 1}));
+  EXPECT_EQ(RunFor<int64_t>(text, {Pack(x)}, 1), (std::vector<int64_t>{0, 1, -1, 0, 0, 0, 7}));
+  EXPECT_EQ(RunFor<double>(text, {Pack(x)}, 2), (std::vector<double>{0, 1, 1, 1, 1, 0, 1}));
+}
+
+TEST(Random, BitsDependOnPositionOnly) {
+  const char* text = R"(func.func @fragment(%s: tensor<i64>, %o: tensor<i64>) -> (tensor<1000xi32>, tensor<10x99xi32>) {
+    %0 = tpu.random_bits %s, %o : (tensor<i64>, tensor<i64>) -> tensor<1000xi32>
+    %1 = tpu.slice %0 [5] to [995] by [1] : (tensor<1000xi32>) -> tensor<990xi32>
+    %2 = tpu.reshape %1 : (tensor<990xi32>) -> tensor<10x99xi32>
+    %3 = tpu.transpose %2 [1, 0] : (tensor<10x99xi32>) -> tensor<99x10xi32>
+    %4 = tpu.not %3 : tensor<99x10xi32>
+    %5 = tpu.transpose %4 [1, 0] : (tensor<99x10xi32>) -> tensor<10x99xi32>
+    return %0, %5 : tensor<1000xi32>, tensor<10x99xi32> })";
+  std::vector<Bytes> inputs = {Pack(std::vector<int64_t>{0}), Pack(std::vector<int64_t>{0})};
+  auto all = RunFor<uint32_t>(text, inputs);
+  // The first block of Philox4x32-10 for key 0, counter 0 (Random123's known answers).
+  EXPECT_EQ(std::vector<uint32_t>(all.begin(), all.begin() + 4),
+            (std::vector<uint32_t>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  auto part = RunFor<uint32_t>(text, inputs, 1);
+  ASSERT_EQ(part.size(), 990u);
+  for (size_t i = 0; i < part.size(); ++i) EXPECT_EQ(part[i], ~all[i + 5]) << i;
+}
+
+}  // namespace
+}  // namespace tpu::host

@@ -1,0 +1,122 @@
+// Scatters, scans, sorting, pooling; plans: donation, aliases, empty values.
+#include <cmath>
+
+#include "tests/unit/compiler/host_testing.h"
+
+namespace tpu::host {
+namespace {
+
+TEST(Scatter, RowsAddUpInOrder) {
+  const char* text = R"(func.func @fragment(%i: tensor<4xi64>, %u: tensor<4x70xf32>) -> tensor<5x70xf32> {
+    %z = tpu.constant dense<0.0> : tensor<5x70xf32>
+    %0 = tpu.scatter_rows add %u into %z at %i along 0 : (tensor<5x70xf32>, tensor<4xi64>, tensor<4x70xf32>) -> tensor<5x70xf32>
+    return %0 : tensor<5x70xf32> })";
+  auto u = Ramp(280);
+  std::vector<int64_t> at = {3, 0, 3, 4};
+  std::vector<float> want(350, 0.0f);
+  for (int i = 0; i < 4; ++i) {
+    for (int c = 0; c < 70; ++c) want[at[i] * 70 + c] += u[i * 70 + c];
+  }
+  EXPECT_EQ(RunFor<float>(text, {Pack(at), Pack(u)}), want);
+  EXPECT_EQ(StepsOf(text).size(), 1u);
+  at[2] = -1;
+  EXPECT_EQ(RunText(text, {Pack(at), Pack(u)}).status().code(), absl::StatusCode::kOutOfRange);
+}
+
+TEST(Scatter, AlongEveryDim) {
+  for (int dim : {0, 1}) {
+    std::string text = absl::StrCat(
+        "func.func @fragment(%b: tensor<4x3xf32>, %i: tensor<2x3xi64>, %u: tensor<2x3xf32>) -> tensor<4x3xf32> {"
+        "%0 = tpu.scatter set %u into %b at %i along ",
+        dim, " : (tensor<4x3xf32>, tensor<2x3xi64>, tensor<2x3xf32>) -> tensor<4x3xf32> return %0 : tensor<4x3xf32> }");
+    std::vector<float> b = Ramp(12), u = {1, 2, 3, 4, 5, 6}, want = b;
+    std::vector<int64_t> at = {2, 0, 1, 1, 2, 0};
+    for (int i = 0; i < 2; ++i) {
+      for (int j = 0; j < 3; ++j) {
+        int64_t k = at[i * 3 + j];
+        want[dim == 0 ? k * 3 + j : i * 3 + k] = u[i * 3 + j];
+      }
+    }
+    EXPECT_EQ(RunFor<float>(text, {Pack(b), Pack(at), Pack(u)}), want) << dim;
+  }
+}
+
+TEST(Scan, RunsAlongBothDims) {
+  for (int dim : {0, 1}) {
+    std::string text =
+        absl::StrCat("func.func @fragment(%x: tensor<5x8xf32>) -> tensor<5x8xf32> { %0 = tpu.scan sum %x along ", dim,
+                     " : tensor<5x8xf32> return %0 : tensor<5x8xf32> }");
+    auto x = Ramp(40);
+    std::vector<float> want(40);
+    for (int i = 0; i < 5; ++i) {
+      for (int j = 0; j < 8; ++j) {
+        double sum = 0;
+        for (int k = 0; k <= (dim == 0 ? i : j); ++k) sum += dim == 0 ? x[k * 8 + j] : x[i * 8 + k];
+        want[i * 8 + j] = static_cast<float>(sum);
+      }
+    }
+    EXPECT_EQ(RunFor<float>(text, {Pack(x)}), want) << dim;
+  }
+}
+
+TEST(Sort, IsStableAndPutsNaNLast) {
+  const char* text = R"(func.func @fragment(%x: tensor<6xf32>) -> (tensor<6xf32>, tensor<6xi64>) {
+    %v, %i = tpu.sort %x along 0 descending false : (tensor<6xf32>) -> (tensor<6xf32>, tensor<6xi64>)
+    return %v, %i : tensor<6xf32>, tensor<6xi64> })";
+  EXPECT_EQ(RunFor<int64_t>(text, {Pack(std::vector<float>{2, NAN, 1, 2, -INFINITY, 1})}, 1),
+            (std::vector<int64_t>{4, 2, 5, 0, 3, 1}));
+}
+
+TEST(Pool, MaxAndItsIndicesWithPadding) {
+  const char* text = R"(func.func @fragment(%x: tensor<1x4x4xf32>) -> (tensor<1x2x2xf32>, tensor<1x2x2xi64>) {
+    %0 = tpu.window_reduce max %x window [3, 3] strides [2, 2] dilation [1, 1] padding [1, 1] [1, 1] : (tensor<1x4x4xf32>) -> tensor<1x2x2xf32>
+    %1 = tpu.window_arg_reduce max %x window [3, 3] strides [2, 2] dilation [1, 1] padding [1, 1] [1, 1] : (tensor<1x4x4xf32>) -> tensor<1x2x2xi64>
+    return %0, %1 : tensor<1x2x2xf32>, tensor<1x2x2xi64> })";
+  std::vector<float> x = {1, 5, 2, 0, 3, 4, 9, 1, 0, -1, 2, 2, 7, 7, 3, NAN};
+  auto values = RunFor<float>(text, {Pack(x)});
+  ASSERT_EQ(values.size(), 4u);
+  EXPECT_EQ(std::vector<float>(values.begin(), values.begin() + 3), (std::vector<float>{5, 9, 7}));
+  EXPECT_TRUE(std::isnan(values[3]));
+  EXPECT_EQ(RunFor<int64_t>(text, {Pack(x)}, 1), (std::vector<int64_t>{1, 6, 12, 15}));
+}
+
+TEST(Plan, OutputsMayLieOverDonatedInputs) {
+  const char* text =
+      R"(func.func @fragment(%a: tensor<64xf32>, %b: tensor<64xf32>) -> (tensor<64xf32>, tensor<64xf32>) {
+    %0 = tpu.add %a, %b : tensor<64xf32>
+    %1 = tpu.reverse %b [0] : tensor<64xf32>
+    return %0, %1 : tensor<64xf32>, tensor<64xf32> })";
+  auto program = CompileText(text);
+  ASSERT_TRUE(program.ok()) << program.status();
+  auto plan = Plan::Parse(program->bytes);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->outputs[0].may_overwrite, 0);
+  EXPECT_EQ(plan->outputs[1].may_overwrite, -1);
+}
+
+TEST(Plan, ReshapesAndInputsAreNotCopied) {
+  const char* text = R"(func.func @fragment(%a: tensor<6xf32>) -> (tensor<2x3xf32>, tensor<3x2xf32>, tensor<6xf32>) {
+    %0 = tpu.reshape %a : (tensor<6xf32>) -> tensor<2x3xf32>
+    %1 = tpu.neg %a : tensor<6xf32>
+    %2 = tpu.reshape %1 : (tensor<6xf32>) -> tensor<3x2xf32>
+    return %0, %2, %1 : tensor<2x3xf32>, tensor<3x2xf32>, tensor<6xf32> })";
+  auto a = Ramp(6);
+  EXPECT_EQ(RunFor<float>(text, {Pack(a)}, 0), a);
+  for (float& x : a) x = -x;
+  auto negated = RunFor<float>(text, {Pack(Ramp(6))}, 1);
+  EXPECT_EQ(negated, a);
+  EXPECT_EQ(RunFor<float>(text, {Pack(Ramp(6))}, 2), a);
+  EXPECT_EQ(StepsOf(text).size(), 1u);
+}
+
+TEST(Plan, EmptyValues) {
+  const char* text = R"(func.func @fragment(%a: tensor<0x4xf32>) -> (tensor<0x4xf32>, tensor<4xf32>, tensor<4x0xf32>) {
+    %0 = tpu.neg %a : tensor<0x4xf32>
+    %1 = tpu.reduce sum %a [0] : (tensor<0x4xf32>) -> tensor<4xf32>
+    %2 = tpu.transpose %0 [1, 0] : (tensor<0x4xf32>) -> tensor<4x0xf32>
+    return %0, %1, %2 : tensor<0x4xf32>, tensor<4xf32>, tensor<4x0xf32> })";
+  EXPECT_EQ(RunFor<float>(text, {Bytes()}, 1), std::vector<float>(4, 0.0f));
+}
+
+}  // namespace
+}  // namespace tpu::host
