@@ -42,7 +42,7 @@ bool Computes(mlir::Type type) {
 
 // The value in its declared type; null when it does not fit.
 mlir::Value Fit(Tensor value, mlir::RankedTensorType type) {
-  if (!value) return nullptr;
+  if (!value.value()) return nullptr;
   std::optional<Shape> dims = ir::BroadcastDims(value.dims(), type.getShape());
   if (!dims || Ints(*dims) != type.getShape()) return nullptr;
   return ir::Convert(ir::BroadcastTo(value, *dims), ir::DTypeOf(type.getElementType()));

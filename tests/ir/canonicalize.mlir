@@ -1,0 +1,73 @@
+// RUN: tpu-opt %s --canonicalize | FileCheck %s
+
+// CHECK-LABEL: @reshape_of_reshape
+// CHECK-NEXT: return %arg0
+func.func @reshape_of_reshape(%x: tensor<2x6xf32>) -> tensor<2x6xf32> {
+  %0 = tpu.reshape %x : (tensor<2x6xf32>) -> tensor<3x4xf32>
+  %1 = tpu.reshape %0 : (tensor<3x4xf32>) -> tensor<2x6xf32>
+  return %1 : tensor<2x6xf32>
+}
+
+// CHECK-LABEL: @transpose_of_transpose
+// CHECK-NEXT: return %arg0
+func.func @transpose_of_transpose(%x: tensor<2x6xf32>) -> tensor<2x6xf32> {
+  %0 = tpu.transpose %x [1, 0] : (tensor<2x6xf32>) -> tensor<6x2xf32>
+  %1 = tpu.transpose %0 [1, 0] : (tensor<6x2xf32>) -> tensor<2x6xf32>
+  return %1 : tensor<2x6xf32>
+}
+
+// CHECK-LABEL: @slice_of_slice
+// CHECK-NEXT: tpu.slice %arg0 [3] to [10] by [6]
+// CHECK-NEXT: return
+func.func @slice_of_slice(%x: tensor<12xf32>) -> tensor<2xf32> {
+  %0 = tpu.slice %x [1] to [12] by [2] : (tensor<12xf32>) -> tensor<6xf32>
+  %1 = tpu.slice %0 [1] to [5] by [3] : (tensor<6xf32>) -> tensor<2xf32>
+  return %1 : tensor<2xf32>
+}
+
+// A cast through a type that holds every value of the first; not one that rounds.
+// CHECK-LABEL: @convert_of_convert
+// CHECK: tpu.convert %arg0 : (tensor<2xbf16>) -> tensor<2xf16>
+// CHECK: %[[ROUNDED:.*]] = tpu.convert %arg1 : (tensor<2xf32>) -> tensor<2xbf16>
+// CHECK: tpu.convert %[[ROUNDED]] : (tensor<2xbf16>) -> tensor<2xf32>
+func.func @convert_of_convert(%x: tensor<2xbf16>, %y: tensor<2xf32>) -> (tensor<2xf16>, tensor<2xf32>) {
+  %0 = tpu.convert %x : (tensor<2xbf16>) -> tensor<2xf32>
+  %1 = tpu.convert %0 : (tensor<2xf32>) -> tensor<2xf16>
+  %2 = tpu.convert %y : (tensor<2xf32>) -> tensor<2xbf16>
+  %3 = tpu.convert %2 : (tensor<2xbf16>) -> tensor<2xf32>
+  return %1, %3 : tensor<2xf16>, tensor<2xf32>
+}
+
+// x * 1 is x; x + 0 is x for integers, not for floats (-0.0 + 0.0 is 0.0).
+// CHECK-LABEL: @neutral
+// CHECK: %[[SUM:.*]] = tpu.add %arg0
+// CHECK: return %arg0, %[[SUM]], %arg1
+func.func @neutral(%x: tensor<2xf32>, %i: tensor<2xi64>) -> (tensor<2xf32>, tensor<2xf32>, tensor<2xi64>) {
+  %one = tpu.constant dense<1.0> : tensor<2xf32>
+  %zero = tpu.constant dense<0.0> : tensor<2xf32>
+  %izero = tpu.constant dense<0> : tensor<2xi64>
+  %0 = tpu.mul %x, %one : tensor<2xf32>
+  %1 = tpu.add %x, %zero : tensor<2xf32>
+  %2 = tpu.add %i, %izero : tensor<2xi64>
+  return %0, %1, %2 : tensor<2xf32>, tensor<2xf32>, tensor<2xi64>
+}
+
+// CHECK-LABEL: @splats
+// CHECK-NEXT: tpu.constant dense<2.000000e+00> : tensor<3x4xf32>
+// CHECK-NEXT: return
+func.func @splats() -> tensor<3x4xf32> {
+  %0 = tpu.constant dense<2> : tensor<i64>
+  %1 = tpu.convert %0 : (tensor<i64>) -> tensor<f32>
+  %2 = tpu.broadcast %1 [] : (tensor<f32>) -> tensor<4x3xf32>
+  %3 = tpu.transpose %2 [1, 0] : (tensor<4x3xf32>) -> tensor<3x4xf32>
+  return %3 : tensor<3x4xf32>
+}
+
+// CHECK-LABEL: @dot_of_transpose
+// CHECK-NEXT: tpu.dot %arg0, %arg1 batch [] x [] contract [1] x [1]
+// CHECK-NEXT: return
+func.func @dot_of_transpose(%a: tensor<2x3xf32>, %b: tensor<4x3xf32>) -> tensor<2x4xf32> {
+  %0 = tpu.transpose %b [1, 0] : (tensor<4x3xf32>) -> tensor<3x4xf32>
+  %1 = tpu.dot %a, %0 batch [] x [] contract [1] x [0] : (tensor<2x3xf32>, tensor<3x4xf32>) -> tensor<2x4xf32>
+  return %1 : tensor<2x4xf32>
+}

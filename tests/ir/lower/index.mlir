@@ -1,0 +1,88 @@
+// RUN: tpu-opt %s --lower-aten --canonicalize --cse --split-input-file | FileCheck %s
+
+// CHECK-LABEL: @embedding
+// CHECK-NEXT: tpu.take %arg0 at %arg1 along 0
+func.func @embedding(%w: tensor<10x4xf32>, %i: tensor<2x3xi64>) -> tensor<2x3x4xf32> {
+  %0 = tpu.aten "aten::embedding"(%w, %i) [#tpu.tensor<0>, #tpu.tensor<1>, -1, false, false] in f32
+      : (tensor<10x4xf32>, tensor<2x3xi64>) -> tensor<2x3x4xf32>
+  return %0 : tensor<2x3x4xf32>
+}
+
+// -----
+// CHECK-LABEL: @embedding_backward
+// CHECK: tpu.scatter_rows add {{.*}} along 0 : (tensor<10x4xf32>, tensor<6xi64>, tensor<6x4xf32>)
+func.func @embedding_backward(%g: tensor<2x3x4xf32>, %i: tensor<2x3xi64>) -> tensor<10x4xf32> {
+  %0 = tpu.aten "aten::embedding_dense_backward"(%g, %i) [#tpu.tensor<0>, #tpu.tensor<1>, 10, -1, false] in f32
+      : (tensor<2x3x4xf32>, tensor<2x3xi64>) -> tensor<10x4xf32>
+  return %0 : tensor<10x4xf32>
+}
+
+// -----
+// x[:, i, j]: the indexed dims merge into one; negative indices wrap.
+// CHECK-LABEL: @index_two
+// CHECK: tpu.reshape %arg0 : (tensor<2x3x4xf32>) -> tensor<2x12xf32>
+// CHECK: tpu.take {{.*}} along 1 : (tensor<2x12xf32>, tensor<5xi64>) -> tensor<2x5xf32>
+func.func @index_two(%x: tensor<2x3x4xf32>, %i: tensor<5xi64>, %j: tensor<5xi64>) -> tensor<2x5xf32> {
+  %0 = tpu.aten "aten::index.Tensor"(%x, %i, %j) [#tpu.tensor<0>, #tpu.tensors<1, 3, absent [0]>] in f32
+      : (tensor<2x3x4xf32>, tensor<5xi64>, tensor<5xi64>) -> tensor<2x5xf32>
+  return %0 : tensor<2x5xf32>
+}
+
+// -----
+// A mask decides how many elements there are: not a primitive. Writing one number through it is a selection.
+// CHECK-LABEL: @masks
+// CHECK: tpu.aten "aten::index.Tensor"
+// CHECK: tpu.select
+func.func @masks(%x: tensor<4xf32>, %m: tensor<4xi1>, %v: tensor<f32>) -> (tensor<2xf32>, tensor<4xf32>) {
+  %0 = tpu.aten "aten::index.Tensor"(%x, %m) [#tpu.tensor<0>, #tpu.tensors<1, 1>] in f32
+      : (tensor<4xf32>, tensor<4xi1>) -> tensor<2xf32>
+  %1 = tpu.aten "aten::index_put"(%x, %m, %v) [#tpu.tensor<0>, #tpu.tensors<1, 1>, #tpu.tensor<2>, false] in f32
+      : (tensor<4xf32>, tensor<4xi1>, tensor<f32>) -> tensor<4xf32>
+  return %0, %1 : tensor<2xf32>, tensor<4xf32>
+}
+
+// -----
+// CHECK-LABEL: @gather_scatter
+// CHECK: tpu.take_along %arg0 at %arg1 along 1
+// CHECK: tpu.scatter add
+func.func @gather_scatter(%x: tensor<4x8xf32>, %i: tensor<4x2xi64>) -> tensor<4x8xf32> {
+  %0 = tpu.aten "aten::gather"(%x, %i) [#tpu.tensor<0>, 1, #tpu.tensor<1>, false] in f32
+      : (tensor<4x8xf32>, tensor<4x2xi64>) -> tensor<4x2xf32>
+  %1 = tpu.aten "aten::scatter_add"(%x, %i, %0) [#tpu.tensor<0>, 1, #tpu.tensor<1>, #tpu.tensor<2>] in f32
+      : (tensor<4x8xf32>, tensor<4x2xi64>, tensor<4x2xf32>) -> tensor<4x8xf32>
+  return %1 : tensor<4x8xf32>
+}
+
+// -----
+// CHECK-LABEL: @nll
+// CHECK: tpu.take_along
+func.func @nll(%x: tensor<4x8xf32>, %t: tensor<4xi64>) -> (tensor<f32>, tensor<f32>) {
+  %0:2 = tpu.aten "aten::nll_loss_forward"(%x, %t) [#tpu.tensor<0>, #tpu.tensor<1>, unit, 1, -100] in f32
+      : (tensor<4x8xf32>, tensor<4xi64>) -> (tensor<f32>, tensor<f32>)
+  return %0#0, %0#1 : tensor<f32>, tensor<f32>
+}
+
+// -----
+// Seed and offset are the last two operands.
+// CHECK-LABEL: @dropout
+// CHECK: tpu.random_bits %arg2, %arg3
+func.func @dropout(%x: tensor<4xf32>, %p: tensor<f64>, %seed: tensor<i64>, %offset: tensor<i64>)
+    -> (tensor<4xf32>, tensor<4xi1>) {
+  %0:2 = tpu.aten "aten::native_dropout"(%x, %p, %seed, %offset) [#tpu.tensor<0>, #tpu.scalar<1>, true] in f32
+      : (tensor<4xf32>, tensor<f64>, tensor<i64>, tensor<i64>) -> (tensor<4xf32>, tensor<4xi1>)
+  return %0#0, %0#1 : tensor<4xf32>, tensor<4xi1>
+}
+
+// -----
+// CHECK-LABEL: @fused_sgd
+// CHECK-NOT: tpu.aten
+// CHECK: return
+func.func @fused_sgd(%p: tensor<4xf32>, %g: tensor<4xf32>, %b: tensor<4xf32>, %wd: tensor<f64>, %mu: tensor<f64>,
+                     %lr: tensor<f64>, %damp: tensor<f64>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) {
+  %0:3 = tpu.aten "aten::_fused_sgd"(%p, %g, %b, %wd, %mu, %lr, %damp)
+      [#tpu.tensors<0, 1>, #tpu.tensors<1, 1>, #tpu.tensors<2, 1>, #tpu.scalar<3>, #tpu.scalar<4>, #tpu.scalar<5>,
+       #tpu.scalar<6>, false, false, false, unit, unit] in f32
+      : (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<f64>, tensor<f64>, tensor<f64>, tensor<f64>)
+      -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>)
+  return %0#0, %0#1, %0#2 : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
+}
