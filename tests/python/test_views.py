@@ -130,6 +130,16 @@ def test_view_and_base_see_each_other():
     check(program, torch.arange(12.0).reshape(3, 4))
 
 
+@pytest.mark.parametrize("shape", [(3, 1), (3, 2), (64, 64)])
+def test_a_write_through_a_view_then_to_its_base(shape):
+    def program(x):
+        x.view(-1).fill_(-0.25)
+        x.mul_(2)
+        return x
+
+    check(program, torch.ones(shape))
+
+
 def test_same_storage():
     x = torch.zeros(4, 4, device="tpu")
     assert x.t().untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
