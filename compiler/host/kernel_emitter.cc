@@ -116,7 +116,7 @@ class Emitter : private KernelFrame {
   }
   bool IsUnit(const Expr& e) const;  // lanes are neighbours
   bool IsVector(uint64_t loops) const { return width_ > 1 && nest_.IsVector(loops); }
-  void StoreOutput(size_t output, const Expr& index);
+  void StoreOutputs(const std::function<bool(const NestOutput&)>& which);
 
   const LoopNest& nest_;
   int max_width_ = 1;
@@ -433,11 +433,7 @@ void Emitter::RowPass(int phase) {
           StoreSlots(slots, Merge(r.reduction, LoadSlots(r.reduction, slots, width_), next));
         }
       }
-      for (size_t i = 0; i < nest_.outputs.size(); ++i) {
-        if (nest_.outputs[i].full && nest_.nodes[nest_.outputs[i].node].phase == phase) {
-          StoreOutput(i, nest_.FullIndex());
-        }
-      }
+      StoreOutputs([&](const NestOutput& o) { return o.full && nest_.nodes[o.node].phase == phase; });
     });
   });
   for (Running& r : running) {
@@ -454,9 +450,7 @@ void Emitter::RowItem() {
   for (int phase = 0; phase <= nest_.phases; ++phase) RowPass(phase);
   pass_ = nest_.phases + 1;
   width_ = 1;
-  for (size_t i = 0; i < nest_.outputs.size(); ++i) {
-    if (!nest_.outputs[i].full) StoreOutput(i, nest_.RowIndex());
-  }
+  StoreOutputs([](const NestOutput& o) { return !o.full; });
 }
 
 // ---- blocks: the innermost loop is kept, reductions keep an accumulator for each of its positions ----
@@ -496,11 +490,7 @@ void Emitter::BlockPass(int phase, Value* begin, Value* end, int64_t count) {
         Slots slots = slots_here(node);
         StoreSlots(slots, Merge(r, LoadSlots(r, slots, width_), next));
       }
-      for (size_t i = 0; i < nest_.outputs.size(); ++i) {
-        if (nest_.outputs[i].full && nest_.nodes[nest_.outputs[i].node].phase == phase) {
-          StoreOutput(i, nest_.FullIndex());
-        }
-      }
+      StoreOutputs([&](const NestOutput& o) { return o.full && nest_.nodes[o.node].phase == phase; });
     });
   });
 }
@@ -516,9 +506,7 @@ void Emitter::BlockItem(Value* begin, Value* end, int64_t count) {
   pass_ = nest_.phases + 1;
   Hoist(roots);
   InnerLoop(begin, end, count, [&] {
-    for (size_t i = 0; i < nest_.outputs.size(); ++i) {
-      if (!nest_.outputs[i].full) StoreOutput(i, nest_.RowIndex());
-    }
+    StoreOutputs([](const NestOutput& o) { return !o.full; });
   });
 }
 
@@ -712,10 +700,17 @@ Value* Emitter::Compute(int id) {
   return ops_.Apply(node.op, operands);
 }
 
-void Emitter::StoreOutput(size_t output, const Expr& index) {
-  const NestNode& node = nest_.nodes[nest_.outputs[output].node];
-  Value* v = GetLanes(nest_.outputs[output].node);
-  ops_.Store(node.type, v, At(pointers_[nest_.inputs.size() + output], node.type, Scalar(index)), non_temporal_);
+// Every value is known before the first is stored: an output may lie over an input that another output reads.
+void Emitter::StoreOutputs(const std::function<bool(const NestOutput&)>& which) {
+  std::vector<std::pair<size_t, Value*>> values;
+  for (size_t i = 0; i < nest_.outputs.size(); ++i) {
+    if (which(nest_.outputs[i])) values.push_back({i, GetLanes(nest_.outputs[i].node)});
+  }
+  for (auto [i, value] : values) {
+    mlir::Type element = nest_.nodes[nest_.outputs[i].node].type;
+    Value* index = Scalar(nest_.outputs[i].full ? nest_.FullIndex() : nest_.RowIndex());
+    ops_.Store(element, value, At(pointers_[nest_.inputs.size() + i], element, index), non_temporal_);
+  }
 }
 
 // A block of the innermost loop by kTile positions of the tiled one.
@@ -776,8 +771,7 @@ KernelShape Emitter::Emit() {
   shape.extent = outer * per_row;
   For(begin(), end(), 1, [&](Value* item) {
     if (nest_.loops.empty()) {
-      for (size_t i = 0; i < nest_.outputs.size(); ++i) StoreOutput(i, Expr());
-      return;
+      return StoreOutputs([](const NestOutput&) { return true; });
     }
     if (!blocks) {
       SetOuterLoops(item);

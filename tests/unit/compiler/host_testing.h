@@ -50,7 +50,8 @@ inline absl::StatusOr<Program> CompileText(const std::string& text) {
 }
 
 // Outputs of a module `func.func @fragment(...)`, or the first error.
-inline absl::StatusOr<std::vector<Bytes>> RunText(const std::string& text, const std::vector<Bytes>& inputs) {
+inline absl::StatusOr<std::vector<Bytes>> RunText(const std::string& text, const std::vector<Bytes>& inputs,
+                                                  bool donate = false) {
   auto program = CompileText(text);
   if (!program.ok()) return program.status();
   Device& device = TestDevice();
@@ -62,8 +63,9 @@ inline absl::StatusOr<std::vector<Bytes>> RunText(const std::string& text, const
     auto buffer = device.Allocate(input.size());
     if (!buffer.ok()) return buffer.status();
     if (absl::Status s = device.CopyFromHost(input.data(), *buffer, input.size()); !s.ok()) return s;
-    argument.buffer = *buffer;
-    arguments.push_back(argument);
+    argument.buffer = *std::move(buffer);
+    argument.donated = donate;
+    arguments.push_back(std::move(argument));
   }
   std::vector<BufferRef> outputs(program->outputs.size());
   absl::Status status = (*executable)->Launch(absl::MakeSpan(arguments), absl::MakeSpan(outputs), nullptr);
