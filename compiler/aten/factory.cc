@@ -60,8 +60,8 @@ Lowering TriangleIndices(bool lower) {  // (rows, columns, offset)
 }  // namespace
 
 void RegisterFactory(Registry& r) {
-  r.Add({"aten::fill.Scalar", "aten::fill.Tensor", "aten::full", "aten::full.out", "aten::full_like", "aten::new_full"},
-        Fill(1));
+  r.Add({"aten::fill.Scalar", "aten::fill.Tensor", "aten::full", "aten::full.out", "aten::full_like"}, Fill(1));
+  r.Add("aten::new_full", Fill(2));
   r.Add("aten::scalar_tensor", Fill(0));
   r.Add({"aten::zero", "aten::zeros", "aten::zeros_like", "aten::new_zeros"}, Constant(0), kAnyElement);
   r.Add({"aten::ones", "aten::ones_like", "aten::new_ones"}, Constant(1));
