@@ -44,7 +44,7 @@ void RegisterCompare(Registry& r) {
   r.Add("aten::logical_and", Logical(ir::And));
   r.Add("aten::logical_or", Logical(ir::Or));
   r.Add("aten::logical_xor", Logical(ir::Xor));
-  r.Add("aten::logical_not", [](AtenCall& c) -> Result { return !c.as(0, DType::kBool); });
+  r.Add("aten::logical_not", [](AtenCall& c) -> Result { return ir::Not(c.as(0, DType::kBool)); });
 
   for (const char* suffix : {".Tensor", ".Scalar", ".Scalar_Tensor"}) {
     r.Add(std::string("aten::bitwise_and") + suffix, Binary(ir::And));
@@ -64,7 +64,7 @@ void RegisterCompare(Registry& r) {
     r.Add(name, Binary(ir::Shl));
   }
   r.Add("aten::bitwise_right_shift.Tensor_Scalar", Binary(ir::Shr));
-  r.Add("aten::bitwise_not", [](AtenCall& c) -> Result { return !c.x(0); });
+  r.Add("aten::bitwise_not", [](AtenCall& c) -> Result { return ir::Not(c.x(0)); });
 
   r.Add("aten::isnan", FloatTest(IsNan, false));
   r.Add("aten::isfinite", FloatTest(IsFinite, true));

@@ -139,7 +139,7 @@ Result NanToNum(AtenCall& c) {
 Tensor LogAddExp(Tensor a, Tensor b, double base) {
   Tensor greater = ir::Max(a, b), apart = -ir::Abs(a - b);
   Tensor sum = greater + (base == 2 ? ir::Log2(1.0 + ir::Pow(2.0, apart)) : ir::Log1p(ir::Exp(apart)));
-  return ir::Select(ir::Eq(a, b) & !IsFinite(a), a, sum);
+  return ir::Select(ir::Eq(a, b) & ir::Not(IsFinite(a)), a, sum);
 }
 
 Tensor Sinc(Tensor x) {

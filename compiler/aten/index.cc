@@ -121,7 +121,7 @@ std::optional<Advanced> ReadIndices(AtenCall& c, Tensor x, llvm::ArrayRef<Tensor
   Advanced a;
   Shape dims;
   for (size_t d = 0; d < indices.size(); ++d) {
-    if (!indices[d].value()) continue;
+    if (!indices[d]) continue;
     DType dtype = indices[d].dtype();
     if (dtype == DType::kBool || dtype == DType::kUInt8) return std::nullopt;
     if (!a.indexed.empty() && int64_t(d) != a.indexed.back() + 1) a.adjacent = false;

@@ -4,9 +4,11 @@
 #include <memory>
 
 #include "compiler/aten/families.h"
+#include "compiler/fragment.h"
 #include "compiler/import/import.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Diagnostics.h"
+#include "mlir/IR/PatternMatch.h"
 #include "mlir/IR/Verifier.h"
 
 namespace tpu::aten {
@@ -42,7 +44,7 @@ bool Computes(mlir::Type type) {
 
 // The value in its declared type; null when it does not fit.
 mlir::Value Fit(Tensor value, mlir::RankedTensorType type) {
-  if (!value.value()) return nullptr;
+  if (!value) return nullptr;
   std::optional<Shape> dims = ir::BroadcastDims(value.dims(), type.getShape());
   if (!dims || Ints(*dims) != type.getShape()) return nullptr;
   return ir::Convert(ir::BroadcastTo(value, *dims), ir::DTypeOf(type.getElementType()));

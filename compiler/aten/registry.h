@@ -11,8 +11,13 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "compiler/aten/call.h"
-#include "compiler/fragment.h"
-#include "mlir/IR/PatternMatch.h"
+
+namespace mlir {
+class RewriterBase;
+}
+namespace tpu {
+struct Call;
+}
 
 namespace tpu::aten {
 

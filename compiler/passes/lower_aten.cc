@@ -2,6 +2,7 @@
 
 #include "compiler/aten/registry.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/PatternMatch.h"
 
 namespace tpu {
 namespace {
