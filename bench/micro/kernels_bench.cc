@@ -59,7 +59,8 @@ void Run(benchmark::State& state, const char* text, int64_t bytes, std::vector<i
 constexpr int64_t kMega = 1 << 20;
 
 void Gelu(benchmark::State& state) {
-  Run(state, R"(func.func @fragment(%x: tensor<4096x1024xf32>, %b: tensor<1024xf32>, %s: tensor<f64>, %r: tensor<4096x1024xf32>) -> tensor<4096x1024xf32> {
+  Run(state,
+      R"(func.func @fragment(%x: tensor<4096x1024xf32>, %b: tensor<1024xf32>, %s: tensor<f64>, %r: tensor<4096x1024xf32>) -> tensor<4096x1024xf32> {
     %bb = tpu.broadcast %b [1] : (tensor<1024xf32>) -> tensor<4096x1024xf32>
     %0 = tpu.add %x, %bb : tensor<4096x1024xf32>
     %half = tpu.constant dense<0.5> : tensor<4096x1024xf32>
@@ -74,12 +75,14 @@ void Gelu(benchmark::State& state) {
     %s2 = tpu.broadcast %s1 [] : (tensor<f32>) -> tensor<4096x1024xf32>
     %6 = tpu.mul %5, %s2 : tensor<4096x1024xf32>
     %7 = tpu.add %6, %r : tensor<4096x1024xf32>
-    return %7 : tensor<4096x1024xf32> })", 48 * kMega);
+    return %7 : tensor<4096x1024xf32> })",
+      48 * kMega);
 }
 BENCHMARK(Gelu)->UseRealTime()->Unit(benchmark::kMillisecond);
 
 void GeluBFloat16(benchmark::State& state) {
-  Run(state, R"(func.func @fragment(%x: tensor<4096x1024xbf16>, %b: tensor<1024xbf16>, %r: tensor<4096x1024xbf16>) -> tensor<4096x1024xbf16> {
+  Run(state,
+      R"(func.func @fragment(%x: tensor<4096x1024xbf16>, %b: tensor<1024xbf16>, %r: tensor<4096x1024xbf16>) -> tensor<4096x1024xbf16> {
     %bb = tpu.broadcast %b [1] : (tensor<1024xbf16>) -> tensor<4096x1024xbf16>
     %00 = tpu.add %x, %bb : tensor<4096x1024xbf16>
     %0 = tpu.convert %00 : (tensor<4096x1024xbf16>) -> tensor<4096x1024xf32>
@@ -93,7 +96,8 @@ void GeluBFloat16(benchmark::State& state) {
     %5 = tpu.mul %4, %3 : tensor<4096x1024xf32>
     %6 = tpu.convert %5 : (tensor<4096x1024xf32>) -> tensor<4096x1024xbf16>
     %7 = tpu.add %6, %r : tensor<4096x1024xbf16>
-    return %7 : tensor<4096x1024xbf16> })", 24 * kMega);
+    return %7 : tensor<4096x1024xbf16> })",
+      24 * kMega);
 }
 BENCHMARK(GeluBFloat16)->UseRealTime()->Unit(benchmark::kMillisecond);
 
@@ -106,12 +110,14 @@ void Softmax(benchmark::State& state) {
     %4 = tpu.reduce sum %3 [1] : (tensor<4096x1024xf32>) -> tensor<4096xf32>
     %5 = tpu.broadcast %4 [0] : (tensor<4096xf32>) -> tensor<4096x1024xf32>
     %6 = tpu.div %3, %5 : tensor<4096x1024xf32>
-    return %6 : tensor<4096x1024xf32> })", 32 * kMega);
+    return %6 : tensor<4096x1024xf32> })",
+      32 * kMega);
 }
 BENCHMARK(Softmax)->UseRealTime()->Unit(benchmark::kMillisecond);
 
 void LayerNorm(benchmark::State& state) {
-  Run(state, R"(func.func @fragment(%x: tensor<4096x1024xf32>, %g: tensor<1024xf32>, %b: tensor<1024xf32>) -> tensor<4096x1024xf32> {
+  Run(state,
+      R"(func.func @fragment(%x: tensor<4096x1024xf32>, %g: tensor<1024xf32>, %b: tensor<1024xf32>) -> tensor<4096x1024xf32> {
     %n = tpu.constant dense<9.765625e-04> : tensor<4096xf32>
     %e = tpu.constant dense<1.0e-05> : tensor<4096xf32>
     %0 = tpu.reduce sum %x [1] : (tensor<4096x1024xf32>) -> tensor<4096xf32>
@@ -129,13 +135,15 @@ void LayerNorm(benchmark::State& state) {
     %bb = tpu.broadcast %b [1] : (tensor<1024xf32>) -> tensor<4096x1024xf32>
     %11 = tpu.mul %10, %gg : tensor<4096x1024xf32>
     %12 = tpu.add %11, %bb : tensor<4096x1024xf32>
-    return %12 : tensor<4096x1024xf32> })", 32 * kMega);
+    return %12 : tensor<4096x1024xf32> })",
+      32 * kMega);
 }
 BENCHMARK(LayerNorm)->UseRealTime()->Unit(benchmark::kMillisecond);
 
 // x [rows, 16 heads, 64]: x / rms(x over 1024) * w, then halves of each head rotated by cos, sin [rows, 64].
 void RmsNormRope(benchmark::State& state) {
-  Run(state, R"(func.func @fragment(%x: tensor<4096x1024xf32>, %w: tensor<1024xf32>, %c: tensor<4096x64xf32>, %s: tensor<4096x64xf32>) -> tensor<4096x16x64xf32> {
+  Run(state,
+      R"(func.func @fragment(%x: tensor<4096x1024xf32>, %w: tensor<1024xf32>, %c: tensor<4096x64xf32>, %s: tensor<4096x64xf32>) -> tensor<4096x16x64xf32> {
     %n = tpu.constant dense<9.765625e-04> : tensor<4096xf32>
     %e = tpu.constant dense<1.0e-05> : tensor<4096xf32>
     %0 = tpu.mul %x, %x : tensor<4096x1024xf32>
@@ -157,33 +165,38 @@ void RmsNormRope(benchmark::State& state) {
     %10 = tpu.mul %9, %cc : tensor<4096x16x64xf32>
     %11 = tpu.mul %rot, %ss : tensor<4096x16x64xf32>
     %12 = tpu.add %10, %11 : tensor<4096x16x64xf32>
-    return %12 : tensor<4096x16x64xf32> })", 34 * kMega);
+    return %12 : tensor<4096x16x64xf32> })",
+      34 * kMega);
 }
 BENCHMARK(RmsNormRope)->UseRealTime()->Unit(benchmark::kMillisecond);
 
 void ColumnSum(benchmark::State& state) {
   Run(state, R"(func.func @fragment(%x: tensor<4096x1024xf32>) -> tensor<1024xf32> {
     %0 = tpu.reduce sum %x [0] : (tensor<4096x1024xf32>) -> tensor<1024xf32>
-    return %0 : tensor<1024xf32> })", 16 * kMega);
+    return %0 : tensor<1024xf32> })",
+      16 * kMega);
 }
 BENCHMARK(ColumnSum)->UseRealTime()->Unit(benchmark::kMillisecond);
 
 void FullSum(benchmark::State& state) {
   Run(state, R"(func.func @fragment(%x: tensor<4194304xf32>) -> tensor<f32> {
     %0 = tpu.reduce sum %x [0] : (tensor<4194304xf32>) -> tensor<f32>
-    return %0 : tensor<f32> })", 16 * kMega);
+    return %0 : tensor<f32> })",
+      16 * kMega);
 }
 BENCHMARK(FullSum)->UseRealTime()->Unit(benchmark::kMillisecond);
 
 void Transpose(benchmark::State& state) {
   Run(state, R"(func.func @fragment(%x: tensor<2048x2048xf32>) -> tensor<2048x2048xf32> {
     %0 = tpu.transpose %x [1, 0] : (tensor<2048x2048xf32>) -> tensor<2048x2048xf32>
-    return %0 : tensor<2048x2048xf32> })", 32 * kMega);
+    return %0 : tensor<2048x2048xf32> })",
+      32 * kMega);
 }
 BENCHMARK(Transpose)->UseRealTime()->Unit(benchmark::kMillisecond);
 
 void AdamW(benchmark::State& state) {
-  Run(state, R"(func.func @fragment(%p: tensor<10485760xf32>, %m: tensor<10485760xf32>, %v: tensor<10485760xf32>, %g: tensor<10485760xf32>)
+  Run(state,
+      R"(func.func @fragment(%p: tensor<10485760xf32>, %m: tensor<10485760xf32>, %v: tensor<10485760xf32>, %g: tensor<10485760xf32>)
       -> (tensor<10485760xf32>, tensor<10485760xf32>, tensor<10485760xf32>) {
     %wd = tpu.constant dense<0.999> : tensor<10485760xf32>
     %b1 = tpu.constant dense<0.9> : tensor<10485760xf32>
@@ -205,7 +218,8 @@ void AdamW(benchmark::State& state) {
     %u = tpu.div %m2, %d : tensor<10485760xf32>
     %ul = tpu.mul %u, %lr : tensor<10485760xf32>
     %p2 = tpu.sub %p1, %ul : tensor<10485760xf32>
-    return %p2, %m2, %v2 : tensor<10485760xf32>, tensor<10485760xf32>, tensor<10485760xf32> })", 280 * kMega, {0, 1, 2});
+    return %p2, %m2, %v2 : tensor<10485760xf32>, tensor<10485760xf32>, tensor<10485760xf32> })",
+      280 * kMega, {0, 1, 2});
 }
 BENCHMARK(AdamW)->UseRealTime()->Unit(benchmark::kMillisecond);
 

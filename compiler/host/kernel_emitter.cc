@@ -505,9 +505,7 @@ void Emitter::BlockItem(Value* begin, Value* end, int64_t count) {
   if (roots.empty()) return;
   pass_ = nest_.phases + 1;
   Hoist(roots);
-  InnerLoop(begin, end, count, [&] {
-    StoreOutputs([](const NestOutput& o) { return !o.full; });
-  });
+  InnerLoop(begin, end, count, [&] { StoreOutputs([](const NestOutput& o) { return !o.full; }); });
 }
 
 // ---- values ----

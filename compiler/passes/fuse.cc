@@ -30,6 +30,7 @@ using mlir::Value;
 constexpr double kStepNanoseconds = 3000;  // what a step of its own costs: start, wait, memory
 constexpr size_t kMaxGroupOps = 200;
 constexpr size_t kMaxPointers = 60;
+constexpr int64_t kSmallElements = 1 << 14;
 
 // A view that something other than a kernel reads where it can: by strides (dot), or as the same bytes (reshape).
 bool ReadInPlace(Operation* user, Value v) {
@@ -288,9 +289,17 @@ void Fuser::JoinSiblings() {
         }
       }
     };
-    if (ir::TensorTypeOf(source).getNumElements() <= 1) continue;
+    bool constant = source.getDefiningOp<ir::ConstantOp>() != nullptr;
+    if (ir::TensorTypeOf(source).getNumElements() <= 1 && !constant) continue;
     collect(source, 0);
     llvm::SmallVector<int> list(readers.begin(), readers.end());
+    // Groups that share a constant only are joined for the sake of fewer steps: worth it where they are small.
+    if (constant) {
+      llvm::erase_if(list, [&](int id) {
+        return llvm::any_of(groups_.at(id).outputs,
+                            [](Value v) { return ir::TensorTypeOf(v).getNumElements() > kSmallElements; });
+      });
+    }
     for (size_t i = 0; i < list.size(); ++i) {
       for (size_t j = i + 1; j < list.size() && j < i + 8; ++j) {
         if (groups_.count(list[i]) && groups_.count(list[j])) TryJoin(list[i], list[j]);

@@ -1,0 +1,56 @@
+// RUN: tpu-opt %s --split-input-file --fuse | FileCheck %s
+
+// One row kernel: both reductions and what follows them.
+// CHECK-LABEL: @softmax
+// CHECK: tpu.fusion "row"(%arg0)
+// CHECK-NOT: tpu.fusion
+func.func @softmax(%x: tensor<33x100xf32>) -> tensor<33x100xf32> {
+  %0 = tpu.reduce max %x [1] : (tensor<33x100xf32>) -> tensor<33xf32>
+  %1 = tpu.broadcast %0 [0] : (tensor<33xf32>) -> tensor<33x100xf32>
+  %2 = tpu.sub %x, %1 : tensor<33x100xf32>
+  %3 = tpu.exp %2 : tensor<33x100xf32>
+  %4 = tpu.reduce sum %3 [1] : (tensor<33x100xf32>) -> tensor<33xf32>
+  %5 = tpu.broadcast %4 [0] : (tensor<33xf32>) -> tensor<33x100xf32>
+  %6 = tpu.div %3, %5 : tensor<33x100xf32>
+  return %6 : tensor<33x100xf32>
+}
+
+// -----
+// A product reads its transposed operand in place; what follows it is one kernel, views inside.
+// CHECK-LABEL: @linear
+// CHECK: %[[T:.*]] = tpu.transpose %arg1
+// CHECK: %[[D:.*]] = tpu.dot %arg0, %[[T]]
+// CHECK: tpu.fusion "loop"(%[[D]], %arg2)
+// CHECK: tpu.broadcast
+// CHECK: tpu.tanh
+// CHECK: tpu.yield
+func.func @linear(%x: tensor<64x32xf32>, %w: tensor<48x32xf32>, %b: tensor<48xf32>) -> tensor<64x48xf32> {
+  %t = tpu.transpose %w [1, 0] : (tensor<48x32xf32>) -> tensor<32x48xf32>
+  %0 = tpu.dot %x, %t batch [] x [] contract [1] x [0] : (tensor<64x32xf32>, tensor<32x48xf32>) -> tensor<64x48xf32>
+  %1 = tpu.broadcast %b [1] : (tensor<48xf32>) -> tensor<64x48xf32>
+  %2 = tpu.add %0, %1 : tensor<64x48xf32>
+  %3 = tpu.tanh %2 : tensor<64x48xf32>
+  return %3 : tensor<64x48xf32>
+}
+
+// -----
+// No group may leave and come back: the call stands between.
+// CHECK-LABEL: @call_between
+// CHECK: tpu.fusion
+// CHECK: tpu.aten "aten::foo"
+// CHECK: tpu.fusion
+func.func @call_between(%x: tensor<8xf32>) -> tensor<8xf32> {
+  %0 = tpu.exp %x : tensor<8xf32>
+  %1 = tpu.aten "aten::foo"(%0) [#tpu.tensor<0>] in f32 : (tensor<8xf32>) -> tensor<8xf32>
+  %2 = tpu.add %0, %1 : tensor<8xf32>
+  return %2 : tensor<8xf32>
+}
+
+// -----
+// CHECK-LABEL: @column
+// CHECK: tpu.fusion "column"
+func.func @column(%x: tensor<100x64xf32>) -> tensor<64xf32> {
+  %0 = tpu.mul %x, %x : tensor<100x64xf32>
+  %1 = tpu.reduce sum %0 [0] : (tensor<100x64xf32>) -> tensor<64xf32>
+  return %1 : tensor<64xf32>
+}

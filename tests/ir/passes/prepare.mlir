@@ -1,0 +1,38 @@
+// RUN: tpu-opt %s --split-input-file --prepare-dots --split-reductions --decompose-windows | FileCheck %s
+
+// CHECK-LABEL: @dot
+// CHECK: tpu.transpose %arg0 [1, 0]
+// CHECK: tpu.dot {{.*}} batch [] x [] contract [1] x [0]
+func.func @dot(%a: tensor<7x5xf32>, %b: tensor<7x6xf32>) -> tensor<5x6xf32> {
+  %0 = tpu.dot %a, %b batch [] x [] contract [0] x [0] : (tensor<7x5xf32>, tensor<7x6xf32>) -> tensor<5x6xf32>
+  return %0 : tensor<5x6xf32>
+}
+
+// -----
+// Integers have no matrix library.
+// CHECK-LABEL: @integer_dot
+// CHECK-NOT: tpu.dot
+// CHECK: tpu.reduce sum
+func.func @integer_dot(%a: tensor<5x7xi64>, %b: tensor<7x6xi64>) -> tensor<5x6xi64> {
+  %0 = tpu.dot %a, %b batch [] x [] contract [1] x [0] : (tensor<5x7xi64>, tensor<7x6xi64>) -> tensor<5x6xi64>
+  return %0 : tensor<5x6xi64>
+}
+
+// -----
+// CHECK-LABEL: @long_sum
+// CHECK: tpu.reduce sum {{.*}} [2]
+// CHECK: tpu.reduce sum {{.*}} [1]
+func.func @long_sum(%x: tensor<1048576xf32>) -> tensor<f32> {
+  %0 = tpu.reduce sum %x [0] : (tensor<1048576xf32>) -> tensor<f32>
+  return %0 : tensor<f32>
+}
+
+// -----
+// CHECK-LABEL: @pool
+// CHECK-COUNT-3: tpu.max
+// CHECK-NOT: tpu.window_reduce
+func.func @pool(%x: tensor<1x4x4xf32>) -> tensor<1x2x2xf32> {
+  %0 = tpu.window_reduce max %x window [2, 2] strides [2, 2] dilation [1, 1] padding [0, 0] [0, 0]
+      : (tensor<1x4x4xf32>) -> tensor<1x2x2xf32>
+  return %0 : tensor<1x2x2xf32>
+}
