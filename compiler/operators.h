@@ -6,7 +6,7 @@
 
 namespace tpu::aten {
 
-// Every operator with a lowering, like "aten::add.Tensor", sorted.
+// Every operator with a lowering or a library call, like "aten::add.Tensor", sorted.
 std::vector<std::string> LoweredOperators();
 
 }  // namespace tpu::aten

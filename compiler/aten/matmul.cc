@@ -51,10 +51,12 @@ Result AddOuter(AtenCall& c) {
 }  // namespace
 
 void RegisterMatmul(Registry& r) {
-  r.Add({"aten::mm", "aten::bmm", "aten::mm.dtype", "aten::bmm.dtype"}, Product2);
-  r.Add({"aten::addmm", "aten::baddbmm"}, AddProduct);
-  r.Add("aten::addmv", AddMatrixVector);
-  r.Add("aten::addbmm", AddBatchSum);
+  // Convolutions are oneDNN's, through ATen's own kernels.
+  r.Add({"aten::convolution", "aten::convolution_backward"}, nullptr, kLibraryCall);
+  r.Add({"aten::mm", "aten::bmm", "aten::mm.dtype", "aten::bmm.dtype"}, Product2, kLibraryCall);
+  r.Add({"aten::addmm", "aten::baddbmm"}, AddProduct, kLibraryCall);
+  r.Add("aten::addmv", AddMatrixVector, kLibraryCall);
+  r.Add("aten::addbmm", AddBatchSum, kLibraryCall);
   r.Add("aten::addr", AddOuter);
   r.Add("aten::mv",
         [](AtenCall& c) -> Result { return ir::Dot(c.tensor(0), c.tensor(1), {}, {}, {1}, {0}, c.result_dtype()); });

@@ -68,7 +68,7 @@ const Entry* Registry::Find(std::string_view name) const {
 
 mlir::LogicalResult Lower(ir::AtenOp op, mlir::RewriterBase& rewriter) {
   const Entry* entry = Registry::Get().Find(op.getName());
-  if (!entry) return mlir::failure();
+  if (!entry || !entry->lowering) return mlir::failure();
   if (!(entry->flags & kAnyElement) &&
       !(llvm::all_of(op.getOperandTypes(), Computes) && llvm::all_of(op.getResultTypes(), Computes))) {
     return mlir::failure();
@@ -89,7 +89,8 @@ mlir::LogicalResult Lower(ir::AtenOp op, mlir::RewriterBase& rewriter) {
 }
 
 bool CanLower(const Call& call) {
-  if (!Registry::Get().Find(call.op)) return false;
+  const Entry* entry = Registry::Get().Find(call.op);
+  if (!entry || !entry->lowering) return false;
   thread_local const std::unique_ptr<mlir::MLIRContext> context = [] {
     auto made = std::make_unique<mlir::MLIRContext>(mlir::MLIRContext::Threading::DISABLED);
     made->loadDialect<ir::TpuDialect, mlir::func::FuncDialect>();
@@ -123,6 +124,11 @@ std::vector<std::string> LoweredOperators() {
 bool StaticScalars(std::string_view op) {
   const Entry* entry = Registry::Get().Find(op);
   return entry && (entry->flags & kStaticScalars);
+}
+
+bool IsBoundary(std::string_view op) {
+  const Entry* entry = Registry::Get().Find(op);
+  return !entry || (entry->flags & kLibraryCall);
 }
 
 }  // namespace tpu::aten

@@ -11,6 +11,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "compiler/aten/call.h"
+#include "compiler/operators.h"
 
 namespace mlir {
 class RewriterBase;
@@ -29,10 +30,12 @@ enum Flags : unsigned {
   kStaticScalars = 1,
   // Moves elements only, so complex and opaque element types are welcome.
   kAnyElement = 2,
+  // The backend calls a library for it: its operands are materialised in any case.
+  kLibraryCall = 4,
 };
 
 struct Entry {
-  Lowering lowering;
+  Lowering lowering;  // null: recorded whole and called as a host kernel, which is that library
   unsigned flags = kNone;
 };
 
@@ -59,8 +62,8 @@ mlir::LogicalResult Lower(ir::AtenOp op, mlir::RewriterBase& rewriter);
 
 // Exactly whether Lower will succeed for calls of this signature: it is tried on a scratch module.
 bool CanLower(const Call& call);
-// Every operator with a lowering, sorted.
-std::vector<std::string> LoweredOperators();
 bool StaticScalars(std::string_view op);
+// Cutting a fragment in front of it costs no fusion: a library call, or an operator without a lowering.
+bool IsBoundary(std::string_view op);
 
 }  // namespace tpu::aten

@@ -1,18 +1,28 @@
 #include "compiler/host/host_backend.h"
 
-#include <algorithm>
-#include <string_view>
+#include <dlfcn.h>
+
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "compiler/aten/registry.h"
 #include "compiler/host/host_compiler.h"
 #include "compiler/import/import.h"
+#include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/xxhash.h"
 #include "mlir/IR/MLIRContext.h"
 
 namespace tpu::host {
 namespace {
 
-constexpr int kVersion = 1;  // raised when equal fragments compile to other bytes
+// The bytes of the library that holds this compiler: another build may compile the same fragment to other code.
+std::string HashOfThisLibrary() {
+  Dl_info info;
+  if (dladdr(reinterpret_cast<void*>(&HashOfThisLibrary), &info) == 0 || info.dli_fname == nullptr) return "unknown";
+  auto file = llvm::MemoryBuffer::getFile(info.dli_fname, /*IsText=*/false, /*RequiresNullTerminator=*/false);
+  if (!file) return "unknown";
+  return absl::StrCat(absl::Hex(llvm::xxh3_64bits((*file)->getBuffer())));
+}
 
 class HostBackend : public CompilerBackend {
  public:
@@ -26,14 +36,12 @@ class HostBackend : public CompilerBackend {
     return program;
   }
   bool CanLower(const Call& call) const override { return aten::CanLower(call); }
-  bool IsBoundary(const Call& call) const override {
-    // Products read their operands from memory.
-    constexpr std::string_view kProducts[] = {"aten::mm",      "aten::addmm",  "aten::bmm",
-                                              "aten::baddbmm", "aten::linear", "aten::matmul"};
-    return std::find(std::begin(kProducts), std::end(kProducts), call.op) != std::end(kProducts);
-  }
+  bool IsBoundary(const Call& call) const override { return aten::IsBoundary(call.op); }
   bool StaticScalars(const std::string& op) const override { return aten::StaticScalars(op); }
-  std::string Fingerprint() const override { return absl::StrCat("host-", kVersion, "-", __DATE__, "-", __TIME__); }
+  std::string Fingerprint() const override {
+    static const std::string fingerprint = absl::StrCat("host-", HashOfThisLibrary());
+    return fingerprint;
+  }
 };
 
 }  // namespace
