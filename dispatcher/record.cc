@@ -114,8 +114,19 @@ class Recorder final : public c10::OperatorKernel {
 
 void RecordFallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) { Record(Operator::Of(op), stack); }
 
-bool IsCompositeForAutograd(const c10::OperatorHandle& op) {
-  return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+// PyTorch's own kernel stays: composites for autograd, which have no derivative of their own; views; and what moves
+// between devices (factories, conversions, copies), which kernels.cc serves.
+bool StaysPyTorchs(const c10::OperatorHandle& op) {
+  if (op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) return true;
+  const std::string& name = op.schema().name();
+  if (name == "aten::copy" || name == "aten::copy_" || name == "aten::clone") return true;
+  for (const c10::Argument& a : op.schema().arguments()) {
+    if (a.name() == "device") return true;
+  }
+  for (const c10::Argument& r : op.schema().returns()) {
+    if (r.alias_info() != nullptr && !r.alias_info()->isWrite()) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -125,7 +136,7 @@ void RegisterOperators(const std::vector<std::string>& lowered) {
       new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
   const auto add = [](const std::string& name, const std::string& overload) {
     const auto op = c10::Dispatcher::singleton().findSchema({name, overload});
-    if (!op || IsCompositeForAutograd(*op)) return;
+    if (!op || StaysPyTorchs(*op)) return;
     const std::string full = overload.empty() ? name : name + "." + overload;
     library->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Recorder>()));
   };

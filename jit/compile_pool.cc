@@ -20,6 +20,9 @@ namespace {
 
 using State = FragmentEntry::State;
 
+// About a sixth of a core that the program wants too: compiles give way, but a busy program still gets its code.
+constexpr int kNice = 7;
+
 // Everything that decides a program's bytes.
 std::string KeyOf(const Fragment& fragment, const Device& device, const CompilerBackend& backend) {
   const std::string text = absl::StrCat(fragment.StableKey(), "|", device.Target(), "|", backend.Fingerprint());
@@ -67,7 +70,7 @@ void CompilePool::Stop() {
 
 void CompilePool::Run() {
   pthread_setname_np(pthread_self(), "tpu-compile");
-  setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), 19);
+  setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kNice);
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
     work_.wait(lock, [&] { return stop_ || !queue_.empty(); });

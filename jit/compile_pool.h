@@ -1,4 +1,4 @@
-// Compiles fragments behind the program's back: from the disk cache, else by the backend, at the lowest priority.
+// Compiles fragments behind the program's back: from the disk cache, else by the backend, at a lower priority.
 //
 // Threads of its own, not TBB's: a compile runs for tens of milliseconds, and a kernel's parallel loop must never find
 // its worker inside one. One job in flight a fragment; on exit, queued jobs are dropped and the running one is not
