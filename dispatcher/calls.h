@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -65,18 +66,22 @@ struct Operator {
   std::string name;                 // of `recorded`
   std::vector<ArgumentKind> kinds;  // by argument of op
   std::vector<bool> is_float;       // by argument: schema type float, not Scalar
-  std::vector<int> mutated;         // arguments that are written, in order
-  std::vector<int> out;             // of these, the out= arguments: resized to the result, their old value unread
-  std::vector<int> return_alias;    // by return: the mutated argument it is, or -1 for a new tensor
-  bool functional_form = false;     // recorded != op
-  bool returns_tensors = true;      // only tensors and lists of tensors
-  bool single_result = false;       // writes nothing and returns one tensor
-  bool static_scalars = false;      // CompilerBackend::StaticScalars
-  bool seeded = false;              // tagged nondeterministic_seeded
-  bool data_dependent = false;      // tagged dynamic_output_shape or data_dependent_output
-  bool is_view = false;             // returns a view of an argument it doesn't write
+  // By argument: the schema's default number. A call that leaves it is recorded with it as an attribute: that is part
+  // of what the call means, and lets the compiler drop a multiplication by alpha = 1.
+  std::vector<std::optional<c10::Scalar>> defaults;
+  std::vector<int> mutated;       // arguments that are written, in order
+  std::vector<int> out;           // of these, the out= arguments: resized to the result, their old value unread
+  std::vector<int> return_alias;  // by return: the mutated argument it is, or -1 for a new tensor
+  bool functional_form = false;   // recorded != op
+  bool returns_tensors = true;    // only tensors and lists of tensors
+  bool single_result = false;     // writes nothing and returns one tensor
+  bool static_scalars = false;    // CompilerBackend::StaticScalars
+  bool seeded = false;            // tagged nondeterministic_seeded
+  bool data_dependent = false;    // tagged dynamic_output_shape or data_dependent_output
+  bool is_view = false;           // returns a view of an argument it doesn't write
 
   explicit Operator(const c10::OperatorHandle& op);
+  bool IsDefault(size_t argument, const c10::IValue& value) const;
   bool IsOut(int argument) const { return std::find(out.begin(), out.end(), argument) != out.end(); }
   static Operator& Of(const c10::OperatorHandle& op);
 

@@ -59,7 +59,7 @@ void Collected::Collect(const Operator& op, at::ArrayRef<c10::IValue> arguments)
         break;
       }
       case ArgumentKind::kScalar:
-        if (op.static_scalars) {
+        if (op.static_scalars || op.IsDefault(i, value)) {
           AddAttribute(value);
         } else {
           AddScalar(value, op.is_float[i] ? ScalarSpec::As::kFloat : ScalarSpec::As::kScalar);

@@ -5,6 +5,8 @@
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/scalar_tensor.h>
 
+#include <optional>
+#include <string_view>
 #include <utility>
 
 #include "dispatcher/calls.h"
@@ -66,6 +68,53 @@ DType Promoted(const Operator& op, const torch::jit::Stack& meta) {
   return HasDType(type) ? ToDType(type) : DType::kFloat32;
 }
 
+// Kernels check some element types where shape inference does not; the errors belong at the call. The kernel runs once
+// on ones of the same kinds where that is cheap, or where floating types are mixed, and only complaints about types
+// count: others may be about the ones.
+void CheckTypes(const Operator& op, at::ArrayRef<c10::IValue> arguments) {
+  constexpr int64_t kCheap = 1 << 14;
+  int64_t elements = 0;
+  bool mixed = false;
+  std::optional<c10::ScalarType> floating;
+  torch::jit::Stack stack;
+  const auto host = [&](const at::Tensor& t) {
+    if (!t.defined() || t.device().type() != c10::DeviceType::PrivateUse1) return t;
+    return at::empty_strided(t.sizes(), t.strides(), t.options().device(c10::kCPU)).fill_(1);
+  };
+  for (const c10::IValue& v : arguments) {
+    for (const at::Tensor& t : TensorsOf(v)) {
+      elements += t.numel();
+      if (!t.is_floating_point() || t.dim() == 0) continue;
+      mixed = mixed || (floating && *floating != t.scalar_type());
+      floating = t.scalar_type();
+    }
+  }
+  if (op.seeded || (elements > kCheap && !mixed)) return;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (op.kinds[i] == ArgumentKind::kTensor && arguments[i].isTensor()) {
+      stack.push_back(host(arguments[i].toTensor()));
+    } else if (arguments[i].isTensorList()) {
+      c10::List<at::Tensor> list;
+      for (const c10::IValue& item : arguments[i].toListRef()) list.push_back(host(item.toTensor()));
+      stack.push_back(list);
+    } else if (op.kinds[i] == ArgumentKind::kTensorList) {
+      return;  // optional tensors: indices, which ones may not be
+    } else {
+      stack.push_back(arguments[i].isDevice() ? c10::IValue(c10::Device(c10::kCPU)) : arguments[i]);
+    }
+  }
+  try {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    op.op.callBoxed(stack);
+  } catch (const c10::Error& e) {
+    const std::string_view what = e.what_without_backtrace();
+    for (const std::string_view about :
+         {"dtype", "not implemented for", "scalar type", "type Float", "Unsupported type"}) {
+      if (what.find(about) != what.npos) throw;
+    }
+  }
+}
+
 Attribute ToAttribute(const c10::IValue& v) {
   if (v.isNone()) return std::monostate();
   if (v.isBool()) return v.toBool();
@@ -116,8 +165,8 @@ void DescribeArguments(const Operator& op, at::ArrayRef<c10::IValue> arguments, 
     const c10::IValue& v = arguments[i];
     CallArgument a;
     c10::IValue constant;
-    const bool number =
-        op.kinds[i] == ArgumentKind::kScalar && !op.static_scalars && !v.isNone() && !v.isComplexDouble();
+    const bool number = op.kinds[i] == ArgumentKind::kScalar && !op.static_scalars && !op.IsDefault(i, v) &&
+                        !v.isNone() && !v.isComplexDouble();
     if (op.kinds[i] == ArgumentKind::kTensor && !v.isNone() && v.toTensor().defined()) {
       const bool scalar = collected.layouts[next] == nullptr;
       a.kind = scalar ? CallArgument::Kind::kScalar : CallArgument::Kind::kTensor;
@@ -201,6 +250,7 @@ std::unique_ptr<Signature> Infer(const Operator& op, at::ArrayRef<c10::IValue> a
     s->recordable = false;
     return s;
   }
+  CheckTypes(op, arguments);
   s->host_kernel = std::make_unique<HostKernel>(HostKernel{op.recorded, {}, {}, {}, {}, {}, op.seeded});
   s->call.op = op.name;
   s->call.promoted = Promoted(op, meta_arguments);

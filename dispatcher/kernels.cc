@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/_local_scalar_dense.h>
+#include <ATen/ops/_native_batch_norm_legit.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/from_blob.h>
@@ -147,7 +148,22 @@ at::Tensor& SetEmpty(at::Tensor& self) {
   return at::native::set_storage_cpu_(self, std::move(empty), 0, {0}, {});
 }
 
+// Its schema hides that it writes the running statistics; that of its legit form does not.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> NativeBatchNorm(const at::Tensor& input,
+                                                               const std::optional<at::Tensor>& weight,
+                                                               const std::optional<at::Tensor>& bias,
+                                                               const std::optional<at::Tensor>& running_mean,
+                                                               const std::optional<at::Tensor>& running_var,
+                                                               bool training, double momentum, double eps) {
+  if (running_mean && running_mean->defined()) {
+    at::Tensor mean = *running_mean, var = *running_var;
+    return at::_native_batch_norm_legit(input, weight, bias, mean, var, training, momentum, eps);
+  }
+  return at::_native_batch_norm_legit(input, weight, bias, training, momentum, eps);
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("native_batch_norm", &NativeBatchNorm);
   m.impl("empty.memory_format", &Empty);
   m.impl("empty_strided", &EmptyStrided);
   m.impl("as_strided", &at::native::as_strided_tensorimpl);

@@ -101,6 +101,8 @@ Operator::Operator(const c10::OperatorHandle& handle) : op(handle), recorded(han
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
     const c10::Argument& a = schema.arguments()[i];
     kinds.push_back(KindOf(a));
+    const bool number = kinds.back() == ArgumentKind::kScalar && a.default_value() && a.default_value()->isScalar();
+    defaults.push_back(number ? std::optional(a.default_value()->toScalar()) : std::nullopt);
     is_float.push_back(Plain(a.real_type())->kind() == TypeKind::FloatType);
     if (!Writes(a)) continue;
     mutated.push_back(static_cast<int>(i));
@@ -130,6 +132,13 @@ Operator::Operator(const c10::OperatorHandle& handle) : op(handle), recorded(han
   seeded = op.hasTag(at::Tag::nondeterministic_seeded);
   data_dependent = op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output);
   static_scalars = Engine::Get().backend().StaticScalars(name);
+}
+
+bool Operator::IsDefault(size_t argument, const c10::IValue& value) const {
+  const std::optional<c10::Scalar>& d = defaults[argument];
+  if (!d) return false;
+  if (value.isInt()) return d->isIntegral(false) && d->toLong() == value.toInt();
+  return value.isDouble() && d->isFloatingPoint() && d->toDouble() == value.toDouble();
 }
 
 Operator& Operator::Of(const c10::OperatorHandle& op) {

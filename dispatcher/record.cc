@@ -119,7 +119,8 @@ void RecordFallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) { R
 bool StaysPyTorchs(const c10::OperatorHandle& op) {
   if (op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) return true;
   const std::string& name = op.schema().name();
-  if (name == "aten::copy" || name == "aten::copy_" || name == "aten::clone") return true;
+  if (name == "aten::copy" || name == "aten::copy_" || name == "aten::clone" || name == "aten::native_batch_norm")
+    return true;
   for (const c10::Argument& a : op.schema().arguments()) {
     if (a.name() == "device") return true;
   }
