@@ -1,3 +1,5 @@
+// Longer than a file should be because it is one class: every part works on the position, the vector width and the
+// scopes of the code being written.
 #include "compiler/host/kernel_emitter.h"
 
 #include <algorithm>

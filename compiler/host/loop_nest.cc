@@ -525,62 +525,6 @@ int Analysis::EvalReduce(mlir::Operation* op, const Expr& e) {
 
 }  // namespace
 
-Expr operator+(const Expr& a, const Expr& b) {
-  Expr sum;
-  sum.constant = a.constant + b.constant;
-  size_t i = 0, j = 0;
-  while (i < a.terms.size() || j < b.terms.size()) {
-    if (j == b.terms.size() || (i < a.terms.size() && a.terms[i].first < b.terms[j].first)) {
-      sum.terms.push_back(a.terms[i++]);
-    } else if (i == a.terms.size() || b.terms[j].first < a.terms[i].first) {
-      sum.terms.push_back(b.terms[j++]);
-    } else {
-      int64_t c = a.terms[i].second + b.terms[j].second;
-      if (c != 0) sum.terms.push_back({a.terms[i].first, c});
-      ++i, ++j;
-    }
-  }
-  return sum;
-}
-
-Expr operator*(const Expr& a, int64_t factor) {
-  if (factor == 0) return Expr();
-  Expr product = a;
-  product.constant *= factor;
-  for (auto& [symbol, c] : product.terms) c *= factor;
-  return product;
-}
-
-int64_t LoopNest::kept_count() const {
-  int64_t n = 1;
-  for (const Loop& loop : loops) n *= loop.reduced ? 1 : loop.size;
-  return n;
-}
-int64_t LoopNest::reduced_count() const {
-  int64_t n = 1;
-  for (const Loop& loop : loops) n *= loop.reduced ? loop.size : 1;
-  return n;
-}
-Expr LoopNest::FullIndex() const {
-  Expr e;
-  int64_t stride = 1;
-  for (size_t i = loops.size(); i-- > 0;) {
-    e = e + Term(static_cast<int>(i), loops[i].size) * stride;
-    stride *= loops[i].size;
-  }
-  return e;
-}
-Expr LoopNest::RowIndex() const {
-  Expr e;
-  int64_t stride = 1;
-  for (size_t i = loops.size(); i-- > 0;) {
-    if (loops[i].reduced) continue;
-    e = e + Term(static_cast<int>(i), loops[i].size) * stride;
-    stride *= loops[i].size;
-  }
-  return e;
-}
-
 std::optional<LoopNest> AnalyzeLoopNest(llvm::function_ref<bool(mlir::Operation*)> inside,
                                         llvm::ArrayRef<mlir::Value> outputs) {
   // The reductions reachable inside agree on the space, or there are none and the outputs do.
@@ -627,41 +571,6 @@ std::optional<LoopNest> AnalyzeLoopNest(llvm::function_ref<bool(mlir::Operation*
   return std::nullopt;
 }
 
-double LoopNest::Cost() const {
-  double total = 0;
-  for (const NestNode& node : nodes) {
-    double count = 1;
-    for (size_t i = 0; i < loops.size(); ++i) {
-      bool runs = IsVector(node.loops) ? !loops[i].reduced || node.reduced : (node.loops >> i) & 1;
-      if (runs) count *= static_cast<double>(loops[i].size);
-    }
-    double each = 0.05;
-    if (node.kind == NestNode::Kind::kConstant || node.kind == NestNode::Kind::kInRange) each = 0;
-    if (node.kind == NestNode::Kind::kRandom) each = 2;
-    if (node.kind == NestNode::Kind::kOp && IsHeavyOp(node.op)) each = 0.6;
-    if (node.kind == NestNode::Kind::kLoad) {
-      each = 0.02;
-      int last = static_cast<int>(loops.size()) - 1;
-      for (auto [symbol, c] : node.index.terms) {
-        if (IsVector(symbols[symbol].loops) && (symbol != last || c != 1)) each = 0.8;  // element by element
-      }
-    }
-    total += each * count;
-  }
-  auto bytes = [](mlir::Type type) {
-    return (std::max(8u, type.isIntOrFloat() ? type.getIntOrFloatBitWidth() : 64) + 7) / 8;
-  };
-  for (mlir::Value input : inputs) {
-    total += 0.1 * static_cast<double>(bytes(ElementOf(input))) *
-             static_cast<double>(std::min(CountOf(input), full_count()));
-  }
-  for (const NestOutput& output : outputs) {
-    total += 0.1 * static_cast<double>(bytes(nodes[output.node].type)) *
-             static_cast<double>(output.full ? full_count() : kept_count());
-  }
-  return total;
-}
-
 std::optional<StridedSource> FindStridedSource(mlir::Value value) {
   std::vector<Loop> loops;
   llvm::SmallVector<int> loop_of;
@@ -685,38 +594,6 @@ std::optional<StridedSource> FindStridedSource(mlir::Value value) {
   }
   for (int loop : loop_of) source.strides.push_back(loop < 0 ? 0 : by_loop[loop]);
   return source;
-}
-
-bool IsFreeOp(mlir::Operation* op) {
-  if (mlir::isa<ir::ReshapeOp, ir::TransposeOp, ir::BroadcastOp, ir::SliceOp, ir::ReverseOp, ir::IotaOp>(op))
-    return true;
-  auto constant = mlir::dyn_cast<ir::ConstantOp>(op);
-  return constant && mlir::cast<mlir::ElementsAttr>(op->getAttr("value")).isSplat();
-}
-
-bool IsNestOp(mlir::Operation* op) {
-  auto complex = [](mlir::Type type) {
-    auto tensor = mlir::dyn_cast<mlir::RankedTensorType>(type);
-    return tensor && !tensor.getElementType().isIntOrFloat();
-  };
-  if (IsFreeOp(op)) return true;
-  if (auto bitcast = mlir::dyn_cast<ir::BitcastOp>(op)) {
-    return CountOf(bitcast.getX()) == CountOf(bitcast.getResult()) && !llvm::any_of(op->getOperandTypes(), complex) &&
-           !llvm::any_of(op->getResultTypes(), complex);
-  }
-  if (mlir::isa<ir::PadOp, ir::ConcatOp, ir::UpdateSliceOp, ir::TakeOp, ir::TakeAlongOp, ir::RandomBitsOp>(op)) {
-    return true;
-  }
-  bool computes = op->hasTrait<mlir::OpTrait::Elementwise>() || mlir::isa<ir::ReduceOp, ir::ArgReduceOp>(op);
-  if (!computes) return false;
-  if (mlir::isa<ir::SelectOp>(op)) return true;
-  return !llvm::any_of(op->getOperandTypes(), complex) && !llvm::any_of(op->getResultTypes(), complex);
-}
-
-bool IsHeavyOp(mlir::Operation* op) {
-  return mlir::isa<ir::ExpOp, ir::Expm1Op, ir::LogOp, ir::Log1pOp, ir::Log2Op, ir::SinOp, ir::CosOp, ir::TanOp,
-                   ir::AsinOp, ir::AcosOp, ir::AtanOp, ir::SinhOp, ir::CoshOp, ir::TanhOp, ir::AsinhOp, ir::AcoshOp,
-                   ir::AtanhOp, ir::ErfOp, ir::LogisticOp, ir::PowOp, ir::Atan2Op, ir::RemOp>(op);
 }
 
 }  // namespace tpu::host

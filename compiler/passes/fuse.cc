@@ -5,6 +5,7 @@
 // more than its parts, and no path leaves the union and comes back. Views and splat constants belong to no group: each
 // reader has its own copy inside.
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -180,47 +181,30 @@ llvm::SmallVector<Value> Fuser::OutputsOf(const llvm::SetVector<Operation*>& ops
   return outputs;
 }
 
-// Whether some path leads from group `from` to group `to` through something else.
+// Whether some path leads from group `from` to group `to` through something else. Views are walked through as if their
+// readers read the source; edges straight into `to` are what a join is for.
 bool Fuser::PathBetween(int from, int to) const {
-  int last = -1;
-  for (Operation* op : groups_.at(to).ops) last = std::max(last, position_.lookup(op));
-  llvm::SmallVector<Operation*> work;
-  llvm::DenseSet<Operation*> seen;
-  auto push_users = [&](Operation* op) {
-    for (Operation* user : op->getUsers()) work.push_back(user);
-  };
-  for (Operation* op : groups_.at(from).ops) push_users(op);
-  bool first = true;
+  llvm::SmallVector<std::pair<Operation*, bool>> work;  // an op, and whether something else was passed on the way to it
   llvm::DenseSet<int> seen_groups;
-  // Direct edges into `to` are fine; those into `from` stay inside. Views are walked through.
-  llvm::SmallVector<std::pair<Operation*, bool>> stack;
-  for (Operation* op : work) stack.push_back({op, false});
-  (void)first;
-  while (!stack.empty()) {
-    auto [op, outside] = stack.pop_back_val();
+  llvm::DenseSet<Operation*> seen_ops;
+  auto push_users = [&](Operation* op, bool passed) {
+    for (Operation* user : op->getUsers()) work.push_back({user, passed});
+  };
+  for (Operation* op : groups_.at(from).ops) push_users(op, false);
+  while (!work.empty()) {
+    auto [op, passed] = work.pop_back_val();
     auto it = group_of_.find(op);
-    int group = it == group_of_.end() ? -1 : it->second;
-    if (group == to) {
-      if (outside) return true;
-      continue;
-    }
-    if (group == from) {
-      continue;
-    }
-    bool view = group < 0 && IsFreeOp(op);
-    bool now_outside = outside || !view;
-    if (view && !outside) {
-      for (Operation* user : op->getUsers()) stack.push_back({user, false});
-      continue;
-    }
-    if (group >= 0) {
-      if (!seen_groups.insert(group).second) continue;
-      for (Operation* member : groups_.at(group).ops) {
-        for (Operation* user : member->getUsers()) stack.push_back({user, now_outside});
+    if (it == group_of_.end()) {
+      bool view = IsFreeOp(op);
+      if (view && !passed) {
+        push_users(op, false);
+      } else if (seen_ops.insert(op).second) {
+        push_users(op, true);
       }
-    } else {
-      if (!seen.insert(op).second) continue;
-      for (Operation* user : op->getUsers()) stack.push_back({user, now_outside});
+    } else if (it->second == to) {
+      if (passed) return true;
+    } else if (it->second != from && seen_groups.insert(it->second).second) {
+      for (Operation* member : groups_.at(it->second).ops) push_users(member, true);
     }
   }
   return false;
