@@ -15,14 +15,29 @@ thread_local Device* t_device = nullptr;
 
 void DropBuffer(void* context) { static_cast<Buffer*>(context)->Release(); }
 
+// Blocks that ATen allocates start behind a reference to their buffer: some kernels want the address alone to be enough
+// to free one (raw_allocate).
+constexpr size_t kPrefix = 64;
+
+Buffer* OwnerOf(void* data) { return *reinterpret_cast<Buffer**>(static_cast<char*>(data) - kPrefix); }
+void DropBlock(void* data) {
+  if (data != nullptr) OwnerOf(data)->Release();  // blocks of no bytes have no address
+}
+
 class ScopedAllocator final : public c10::Allocator {
  public:
   explicit ScopedAllocator(c10::Allocator* plain) : plain_(plain) {}
 
   c10::DataPtr allocate(size_t bytes) override {
     if (t_device == nullptr || bytes == 0) return plain_->allocate(bytes);
-    return HoldBuffer(ValueOrThrow(t_device->Allocate(bytes)));
+    BufferRef buffer = ValueOrThrow(t_device->Allocate(bytes + kPrefix));
+    buffer->AddRef();
+    *static_cast<Buffer**>(buffer->data()) = buffer.get();
+    void* const data = static_cast<char*>(buffer->data()) + kPrefix;
+    return {data, data, &DropBlock, c10::Device(c10::kCPU)};
   }
+  // Raw blocks are freed by the kernel that took them, in the same scope.
+  c10::DeleterFnPtr raw_deleter() const override { return t_device == nullptr ? plain_->raw_deleter() : &DropBlock; }
   void copy_data(void* destination, const void* source, std::size_t count) const override {
     default_copy_data(destination, source, count);
   }
@@ -45,6 +60,9 @@ BufferRef AdoptTensor(const at::Tensor& tensor) {
   const c10::DataPtr& data = tensor.storage().data_ptr();
   if (data.get_deleter() == &DropBuffer && tensor.storage_offset() == 0) {
     return BufferRef(static_cast<Buffer*>(data.get_context()));
+  }
+  if (data.get_deleter() == &DropBlock && tensor.storage_offset() == 0) {
+    return MakeRef<Buffer>(data.get(), tensor.nbytes(), [owner = BufferRef(OwnerOf(data.get()))] {});
   }
   auto keep = std::make_shared<at::Tensor>(tensor);
   return MakeRef<Buffer>(tensor.data_ptr(), tensor.nbytes(), [keep]() mutable { keep.reset(); });

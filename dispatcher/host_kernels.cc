@@ -4,6 +4,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/as_strided.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/core/Allocator.h>
 
@@ -138,8 +139,12 @@ c10::IValue ArgumentValue(const HostKernel& kernel, const CallArgument& a, const
 
 // Mutated arguments are copies of the kernel's own, appended to the results.
 void CloneMutated(const HostKernel& kernel, torch::jit::Stack& stack, std::vector<at::Tensor>& mutated) {
+  size_t result = kernel.results.size() - kernel.mutated.size();
   for (int m : kernel.mutated) {
-    if (stack[m].isTensor()) {
+    if (stack[m].isNone()) {  // out=
+      mutated.push_back(at::empty({0}, at::TensorOptions(kernel.results[result])));
+      stack[m] = mutated.back();
+    } else if (stack[m].isTensor()) {
       mutated.push_back(stack[m].toTensor().clone());
       stack[m] = mutated.back();
     } else {
@@ -150,6 +155,7 @@ void CloneMutated(const HostKernel& kernel, torch::jit::Stack& stack, std::vecto
       }
       stack[m] = list;
     }
+    ++result;
   }
 }
 

@@ -159,7 +159,9 @@ void DescribeArguments(const Operator& op, at::ArrayRef<c10::IValue> arguments, 
   int next = 0;
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (op.IsOut(static_cast<int>(i))) {
-      if (!op.functional_form) s.host_kernel->constants.push_back(arguments[i]);
+      if (op.functional_form) continue;
+      s.call.arguments.emplace_back();  // absent: the host kernel makes its own
+      s.host_kernel->constants.emplace_back();
       continue;
     }
     const c10::IValue& v = arguments[i];
