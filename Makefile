@@ -2,20 +2,28 @@
 # incremental: a second run takes seconds.
 PYTHON = .venv/bin/python
 .DEFAULT_GOAL := build
-.PHONY: build demo test bench lint wheel clean
+.PHONY: build demo demo-smoke test sanitize bench lint wheel clean
 
 build:  ## Debian packages, virtual environment, extension module
 	scripts/setup.sh build
 
-demo: build  ## trains the character GPT and the digits net on tpu
+demo: build  ## trains the digits net and the character GPT on tpu
 	$(PYTHON) examples/digits_cnn.py --device tpu
 	$(PYTHON) examples/char_gpt.py --device tpu
+
+demo-smoke: build  ## a few steps of each
+	$(PYTHON) examples/digits_cnn.py --device tpu --smoke
+	$(PYTHON) examples/char_gpt.py --device tpu --smoke
 
 test:  ## every test: core, compiler, Python, examples
 	scripts/setup.sh test
 	scripts/test.sh
 
-bench: build  ## the measurements of bench/, with their peers
+sanitize:  ## the core's tests under the address, undefined-behaviour and thread sanitizers
+	scripts/setup.sh environment
+	scripts/sanitize.sh
+
+bench:  ## the measurements of bench/, with their peers
 	scripts/setup.sh bench
 	scripts/bench.sh
 
@@ -23,7 +31,7 @@ lint:  ## formats, ruff, layers
 	scripts/setup.sh environment
 	scripts/lint.sh
 
-wheel: ## dist/torch_tpu-*.whl, self-contained
+wheel:  ## dist/torch_tpu-*.whl, self-contained
 	scripts/setup.sh environment
 	$(PYTHON) -m pip wheel --no-deps --no-build-isolation -w dist .
 

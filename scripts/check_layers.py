@@ -15,7 +15,8 @@ LAYERS = {
     "runtime": [],
     "runtime/host": ["runtime"],
     "compiler": ["runtime"],
-    "compiler/host": ["runtime", "runtime/host", "compiler"],
+    "compiler/passes": ["runtime", "compiler"],
+    "compiler/host": ["runtime", "runtime/host", "compiler", "compiler/passes"],
     "jit": ["runtime", "compiler"],
     "dispatcher": ["runtime", "compiler", "jit"],
     "bindings": ["runtime", "compiler", "jit", "dispatcher"],
@@ -30,6 +31,7 @@ HOMES = {
 }
 MAX_LINES = 600
 GETENV_HOME = "runtime/flags.cc"
+LENGTH_REASON = re.compile(r"[Ll]onger than .* because")
 INCLUDE = re.compile(r'^#include [<"]([^>"]+)[>"]')
 
 
@@ -43,8 +45,8 @@ def layer_of(path):
 def offences(path, text):
     layer = layer_of(path)
     lines = text.splitlines()
-    if len(lines) > MAX_LINES and "lines because" not in "".join(lines[:12]):
-        yield f"{path}: {len(lines)} lines (over {MAX_LINES} needs a reason in its opening: '... lines because ...')"
+    if len(lines) > MAX_LINES and not LENGTH_REASON.search(" ".join(lines[:12])):
+        yield f"{path}: {len(lines)} lines; over {MAX_LINES}, 'Longer than a file should be because ...' at its top"
     if "getenv(" in text and path != GETENV_HOME:
         yield f"{path}: getenv belongs in {GETENV_HOME}"
     for number, line in enumerate(lines, 1):

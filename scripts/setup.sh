@@ -49,7 +49,7 @@ build() {
   if [ ! -f build/build.ninja ] || ! grep -q "Python_EXECUTABLE:[^=]*=$python\$" build/CMakeCache.txt; then
     cmake -G Ninja -B build -S . -DPython_EXECUTABLE="$python"
   fi
-  cmake --build build --target "$@"
+  cmake --build build -j"$(nproc)" --target "$@"
 }
 
 debian_packages

@@ -1,32 +1,27 @@
 #!/bin/bash
-# Every test of a built checkout: unit tests, IR tests, Python, examples. Runs them all, then says which failed.
+# Every test of a built checkout: unit and text tests, Python, operators, examples. Runs them all, says which failed.
+#
+#   scripts/test.sh          the sweep draws ten samples of every operator
+#   scripts/test.sh quick    ... one (CI)
 set -uo pipefail
 cd "$(dirname "$0")/.."
-venv=${TORCH_TPU_VENV:-.venv}
-python=$venv/bin/python
-failed=()
-
-run() {
-  echo "== $1"
-  local start=$SECONDS
-  "${@:2}" || failed+=("$1")
-  echo "== $1: $((SECONDS - start)) s"
-}
+. scripts/parts.sh
+python=${TORCH_TPU_VENV:-.venv}/bin/python
+samples=10
+[ "${1:-}" = quick ] && samples=1
 
 # A cache of its own: results don't depend on what ran before on this machine.
 cache=$(mktemp -d)
 trap 'rm -rf "$cache"' EXIT
 export TORCH_TPU_CACHE=$cache
 
-run "core (ctest)" ctest --test-dir build --output-on-failure -j"$(nproc)"
-run "python" "$python" -m pytest tests/python
-run "operator sweep" "$python" tests/python/op_sweep.py --output build/op_sweep
-run "examples: digits_cnn" "$python" examples/digits_cnn.py --device tpu
-run "examples: char_gpt" "$python" examples/char_gpt.py --device tpu --smoke
-run "examples: char_gpt, cpu and tpu" "$python" examples/char_gpt.py --compare --steps 20 --batch 2 --report 10
-
-if [ ${#failed[@]} -gt 0 ]; then
-  printf 'FAILED: %s\n' "${failed[@]}"
-  exit 1
-fi
-echo "all passed"
+part "core: unit and text tests" 600 ctest --test-dir build --output-on-failure --timeout 120 -j"$(nproc)"
+part "python" 1200 bash -o pipefail -c '"$0" -m pytest tests/python | tee build/pytest.log' "$python"
+part "operator sweep" 2400 "$python" tests/python/op_sweep.py --output build/op_sweep --samples $samples
+part "digits_cnn --smoke" 300 "$python" examples/digits_cnn.py --device tpu --smoke
+part "char_gpt --smoke" 300 "$python" examples/char_gpt.py --device tpu --smoke
+part "char_gpt --compare" 600 "$python" examples/char_gpt.py --compare --steps 20 --batch 2 --report 10
+parts_end
+status=$?
+echo "== pytest: $(tail -n 1 build/pytest.log)"
+exit $status

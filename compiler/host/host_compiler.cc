@@ -5,9 +5,9 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "compiler/host/pipeline.h"
 #include "compiler/host/plan_builder.h"
 #include "compiler/ir/types.h"
-#include "compiler/passes/passes.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/MLIRContext.h"
 #include "mlir/Pass/PassInstrumentation.h"

@@ -95,8 +95,10 @@ Tensor IsNan(Tensor x) { return Ne(x, x); }
   Tensor name(Tensor a, double b) { return name(a, Like(a, b)); }    \
   Tensor name(double a, Tensor b) { return name(Like(b, a), b); }
 TPU_BINARY(Add)
-TPU_BINARY(Sub) TPU_BINARY(Mul) TPU_BINARY(Div) TPU_BINARY(Rem) TPU_BINARY(Pow) TPU_BINARY(Atan2) TPU_BINARY(Max)
-    TPU_BINARY(Min) TPU_BINARY(And) TPU_BINARY(Or) TPU_BINARY(Xor) TPU_BINARY(Shl) TPU_BINARY(Shr)
+TPU_BINARY(Sub)
+TPU_BINARY(Mul)
+TPU_BINARY(Div) TPU_BINARY(Rem) TPU_BINARY(Pow) TPU_BINARY(Atan2) TPU_BINARY(Max) TPU_BINARY(Min) TPU_BINARY(And)
+    TPU_BINARY(Or) TPU_BINARY(Xor) TPU_BINARY(Shl) TPU_BINARY(Shr)
 #undef TPU_BINARY
 #define TPU_COMPARE(name, kind)                                                \
   Tensor name(Tensor a, Tensor b) { return Compare(CompareKind::kind, a, b); } \

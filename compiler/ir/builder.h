@@ -79,13 +79,14 @@ std::optional<Shape> BroadcastDims(Ints a, Ints b);
   inline Tensor name(Tensor x) { return x.emitter().Make<name##Op>(x.value()); }
 TPU_UNARY(Neg)
 TPU_UNARY(Abs)
-TPU_UNARY(Sign) TPU_UNARY(Not) TPU_UNARY(Exp) TPU_UNARY(Expm1) TPU_UNARY(Log) TPU_UNARY(Log1p) TPU_UNARY(Log2)
-    TPU_UNARY(Sqrt) TPU_UNARY(Rsqrt) TPU_UNARY(Sin) TPU_UNARY(Cos) TPU_UNARY(Tan) TPU_UNARY(Asin) TPU_UNARY(Acos)
-        TPU_UNARY(Atan) TPU_UNARY(Sinh) TPU_UNARY(Cosh) TPU_UNARY(Tanh) TPU_UNARY(Asinh) TPU_UNARY(Acosh)
-            TPU_UNARY(Atanh) TPU_UNARY(Erf) TPU_UNARY(Logistic) TPU_UNARY(Floor) TPU_UNARY(Ceil) TPU_UNARY(Trunc)
-                TPU_UNARY(RoundEven)
+TPU_UNARY(Sign)
+TPU_UNARY(Not)
+TPU_UNARY(Exp) TPU_UNARY(Expm1) TPU_UNARY(Log) TPU_UNARY(Log1p) TPU_UNARY(Log2) TPU_UNARY(Sqrt) TPU_UNARY(Rsqrt)
+    TPU_UNARY(Sin) TPU_UNARY(Cos) TPU_UNARY(Tan) TPU_UNARY(Asin) TPU_UNARY(Acos) TPU_UNARY(Atan) TPU_UNARY(Sinh)
+        TPU_UNARY(Cosh) TPU_UNARY(Tanh) TPU_UNARY(Asinh) TPU_UNARY(Acosh) TPU_UNARY(Atanh) TPU_UNARY(Erf)
+            TPU_UNARY(Logistic) TPU_UNARY(Floor) TPU_UNARY(Ceil) TPU_UNARY(Trunc) TPU_UNARY(RoundEven)
 #undef TPU_UNARY
-                    Tensor IsFinite(Tensor x);
+                Tensor IsFinite(Tensor x);
 Tensor IsNan(Tensor x);  // x != x
 
 // Binary, each also with a number on either side.
@@ -95,9 +96,11 @@ Tensor IsNan(Tensor x);  // x != x
   Tensor name(double a, Tensor b);
 TPU_BINARY(Add)
 TPU_BINARY(Sub)
-TPU_BINARY(Mul) TPU_BINARY(Div) TPU_BINARY(Rem) TPU_BINARY(Pow) TPU_BINARY(Atan2) TPU_BINARY(Max) TPU_BINARY(Min)
-    TPU_BINARY(And) TPU_BINARY(Or) TPU_BINARY(Xor) TPU_BINARY(Shl) TPU_BINARY(Shr) TPU_BINARY(Eq) TPU_BINARY(Ne)
-        TPU_BINARY(Lt) TPU_BINARY(Le) TPU_BINARY(Gt) TPU_BINARY(Ge)
+TPU_BINARY(Mul)
+TPU_BINARY(Div)
+TPU_BINARY(Rem) TPU_BINARY(Pow) TPU_BINARY(Atan2) TPU_BINARY(Max) TPU_BINARY(Min) TPU_BINARY(And) TPU_BINARY(Or)
+    TPU_BINARY(Xor) TPU_BINARY(Shl) TPU_BINARY(Shr) TPU_BINARY(Eq) TPU_BINARY(Ne) TPU_BINARY(Lt) TPU_BINARY(Le)
+        TPU_BINARY(Gt) TPU_BINARY(Ge)
 #undef TPU_BINARY
 #define TPU_OPERATOR(symbol, name)                                         \
   inline Tensor operator symbol(Tensor a, Tensor b) { return name(a, b); } \

@@ -4,9 +4,8 @@
 #include <cstring>
 
 #include "compiler/aten/registry.h"
+#include "compiler/host/pipeline.h"
 #include "compiler/ir/dialect.h"
-#include "compiler/passes/lower_aten.h"
-#include "compiler/passes/passes.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Tools/mlir-opt/MlirOptMain.h"
 
@@ -17,7 +16,6 @@ int main(int argc, char** argv) {
   }
   mlir::DialectRegistry registry;
   registry.insert<tpu::ir::TpuDialect, mlir::func::FuncDialect>();
-  mlir::registerPass([] { return tpu::CreateLowerAtenPass(); });
-  tpu::RegisterHostPasses();
+  tpu::host::RegisterHostPasses();
   return mlir::asMainReturnCode(mlir::MlirOptMain(argc, argv, "tpu-opt\n", registry));
 }

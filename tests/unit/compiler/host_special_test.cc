@@ -81,7 +81,8 @@ TEST(Pool, MaxAndItsIndicesWithPadding) {
 }
 
 TEST(Plan, OneOutputMayLieOverADonatedInput) {
-  const char* text = R"(func.func @fragment(%a: tensor<64xf32>, %b: tensor<64xf32>) -> (tensor<64xf32>, tensor<64xf32>) {
+  const char* text =
+      R"(func.func @fragment(%a: tensor<64xf32>, %b: tensor<64xf32>) -> (tensor<64xf32>, tensor<64xf32>) {
     %0 = tpu.add %b, %b : tensor<64xf32>
     %1 = tpu.reverse %b [0] : tensor<64xf32>
     %2 = tpu.mul %a, %1 : tensor<64xf32>
@@ -95,7 +96,8 @@ TEST(Plan, OneOutputMayLieOverADonatedInput) {
 }
 
 TEST(Plan, DonatedInputsAreReadBeforeTheyAreWritten) {
-  const char* text = R"(func.func @fragment(%a: tensor<1000xf32>, %b: tensor<1000xf32>) -> (tensor<1000xf32>, tensor<1000xf32>) {
+  const char* text =
+      R"(func.func @fragment(%a: tensor<1000xf32>, %b: tensor<1000xf32>) -> (tensor<1000xf32>, tensor<1000xf32>) {
     %0 = tpu.add %b, %b : tensor<1000xf32>
     %1 = tpu.mul %a, %b : tensor<1000xf32>
     return %0, %1 : tensor<1000xf32>, tensor<1000xf32> })";

@@ -1,11 +1,13 @@
 // The order of the host compiler's passes, and why each stands where it does.
+#include "compiler/host/pipeline.h"
+
 #include "compiler/passes/lower_aten.h"
 #include "compiler/passes/passes.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Pass/PassRegistry.h"
 #include "mlir/Transforms/Passes.h"
 
-namespace tpu {
+namespace tpu::host {
 
 void BuildHostPipeline(mlir::OpPassManager& passes) {
   mlir::OpPassManager& function = passes.nest<mlir::func::FuncOp>();
@@ -35,4 +37,4 @@ void RegisterHostPasses() {
   mlir::registerCSEPass();
 }
 
-}  // namespace tpu
+}  // namespace tpu::host

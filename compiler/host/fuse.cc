@@ -1,7 +1,7 @@
 // Pass fuse: groups primitives into tpu.fusion ops, one for each kernel.
 //
 // Every computing primitive starts as a group of its own. Groups are joined along producer-consumer edges (and, at the
-// end, where they read the same values) whenever the union is still one loop nest (host::AnalyzeLoopNest) that costs no
+// end, where they read the same values) whenever the union is still one loop nest (AnalyzeLoopNest) that costs no
 // more than its parts, and no path leaves the union and comes back. Views and splat constants belong to no group: each
 // reader has its own copy inside.
 #include <algorithm>
@@ -12,19 +12,17 @@
 
 #include "compiler/host/gemm.h"
 #include "compiler/host/loop_nest.h"
+#include "compiler/host/pipeline.h"
 #include "compiler/host/special_kernels.h"
 #include "compiler/ir/dialect.h"
 #include "compiler/ir/types.h"
-#include "compiler/passes/passes.h"
 #include "llvm/ADT/SetVector.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/IRMapping.h"
 
-namespace tpu {
+namespace tpu::host {
 namespace {
 
-using host::IsFreeOp;
-using host::IsNestOp;
 using mlir::Operation;
 using mlir::Value;
 
@@ -35,9 +33,9 @@ constexpr int64_t kSmallElements = 1 << 14;
 
 // A view that something other than a kernel reads where it can: by strides (dot), or as the same bytes (reshape).
 bool ReadInPlace(Operation* user, Value v) {
-  if (host::IsMadeInside(user, v)) return true;
+  if (IsMadeInside(user, v)) return true;
   auto dot = mlir::dyn_cast<ir::DotOp>(user);
-  return dot && host::DotReadsInPlace(dot, v);
+  return dot && DotReadsInPlace(dot, v);
 }
 bool SameBytes(Value v) {
   while (auto reshape = v.getDefiningOp<ir::ReshapeOp>()) v = reshape.getX();
@@ -129,7 +127,7 @@ void Fuser::MakeGroups() {
     group.outputs = OutputsOf(group.ops);
     auto nest = group.outputs.empty()
                     ? std::nullopt
-                    : host::AnalyzeLoopNest([&](Operation* op) { return group.ops.contains(op); }, group.outputs);
+                    : AnalyzeLoopNest([&](Operation* op) { return group.ops.contains(op); }, group.outputs);
     if (!nest) {  // nobody reads it, or no kernel can do it: emission says which
       for (Operation* op : group.ops) group_of_.erase(op);
       it = groups_.erase(it);
@@ -224,7 +222,7 @@ bool Fuser::TryJoin(int a, int b) {
   for (Operation* op : second.ops) joined.ops.insert(op);
   joined.outputs = OutputsOf(joined.ops);
   if (joined.outputs.empty()) return refuse();
-  auto nest = host::AnalyzeLoopNest([&](Operation* op) { return joined.ops.contains(op); }, joined.outputs);
+  auto nest = AnalyzeLoopNest([&](Operation* op) { return joined.ops.contains(op); }, joined.outputs);
   if (!nest || nest->inputs.size() + nest->outputs.size() > kMaxPointers) return refuse();
   joined.cost = nest->Cost() + kStepNanoseconds;
   if (joined.cost > first.cost + second.cost) return refuse();
@@ -404,4 +402,4 @@ struct Fuse : mlir::PassWrapper<Fuse, mlir::OperationPass<mlir::func::FuncOp>> {
 
 std::unique_ptr<mlir::Pass> CreateFusePass() { return std::make_unique<Fuse>(); }
 
-}  // namespace tpu
+}  // namespace tpu::host

@@ -1,0 +1,31 @@
+# Sourced by the scripts that run many parts: each part under a time limit, its time printed, all of them run, and what
+# failed named at the end.
+#
+#   part NAME SECONDS COMMAND...     runs COMMAND, killed after SECONDS
+#   parts_end                        prints the table of times; the status is 1 if a part failed
+PARTS=()
+FAILED=()
+
+part() {
+  local name=$1 limit=$2 start=$SECONDS status=0 result=ok
+  echo "== $name"
+  timeout --kill-after=20 "$limit" "${@:3}" || status=$?
+  case $status in
+    0) ;;
+    124 | 137) result="TIMED OUT after $limit s" ;;
+    *) result="FAILED ($status)" ;;
+  esac
+  [ "$result" = ok ] || FAILED+=("$name")
+  PARTS+=("$(printf '%6d s  %-36s %s' $((SECONDS - start)) "$name" "$result")")
+  echo "${PARTS[-1]}"
+}
+
+parts_end() {
+  echo "== times"
+  printf '%s\n' "${PARTS[@]}"
+  if [ ${#FAILED[@]} -gt 0 ]; then
+    printf 'FAILED: %s\n' "${FAILED[@]}"
+    return 1
+  fi
+  echo "all passed"
+}
