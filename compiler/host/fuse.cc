@@ -37,8 +37,12 @@ bool ReadInPlace(Operation* user, Value v) {
   auto dot = mlir::dyn_cast<ir::DotOp>(user);
   return dot && DotReadsInPlace(dot, v);
 }
-bool SameBytes(Value v) {
+Value SourceOf(Value v) {
   while (auto reshape = v.getDefiningOp<ir::ReshapeOp>()) v = reshape.getX();
+  return v;
+}
+bool SameBytes(Value v) {
+  v = SourceOf(v);
   return v.getDefiningOp() == nullptr || !IsFreeOp(v.getDefiningOp());
 }
 
@@ -310,10 +314,18 @@ void Fuser::OutlineGroup(int id) {
     body.insert(op);
   };
   for (Value output : group.outputs) need(output);
+  // Outputs that are reshapes of one value have the same bytes: written once, under the name of the first.
+  llvm::SmallVector<Value> written;
+  llvm::SmallVector<size_t> written_at;
+  for (Value output : group.outputs) {
+    auto same = llvm::find_if(written, [&](Value v) { return SourceOf(v) == SourceOf(output); });
+    written_at.push_back(same - written.begin());
+    if (same == written.end()) written.push_back(output);
+  }
 
   mlir::OpBuilder b(last);
   llvm::SmallVector<mlir::Type> types;
-  for (Value output : group.outputs) types.push_back(output.getType());
+  for (Value output : written) types.push_back(output.getType());
   bool row = false, column = false;
   for (Operation* op : ops) {
     auto reduce = mlir::dyn_cast<ir::ReduceOp>(op);
@@ -336,10 +348,16 @@ void Fuser::OutlineGroup(int id) {
   b.setInsertionPointToEnd(&inside);
   for (Operation* op : body) b.clone(*op, map);
   llvm::SmallVector<Value> yields;
-  for (Value output : group.outputs) yields.push_back(map.lookup(output));
+  for (Value output : written) yields.push_back(map.lookup(output));
   ir::YieldOp::create(b, last->getLoc(), yields);
-  for (auto [output, result] : llvm::zip(group.outputs, fusion.getResults())) {
+  b.setInsertionPointAfter(fusion);
+  for (auto [output, at] : llvm::zip(group.outputs, written_at)) {
     Operation* op = output.getDefiningOp();
+    Value result = fusion.getResult(at);
+    if (result.getType() != output.getType()) {
+      result = ir::ReshapeOp::create(b, last->getLoc(), output.getType(), result);
+      position_[result.getDefiningOp()] = position_.lookup(last);
+    }
     output.replaceUsesWithIf(result, [&](mlir::OpOperand& use) {
       if (use.getOwner()->getParentOp() == fusion) return false;
       if (!IsFreeOp(op)) return !group.ops.contains(use.getOwner());

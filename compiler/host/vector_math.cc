@@ -142,22 +142,16 @@ Value* VectorMath::Tanh(Value* x) {
 
 Value* VectorMath::Erf(Value* x) {
   if (!IsF32(x)) return Call("erf", {x});
-  Value* t = b_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x);
-  t = b_.CreateSelect(b_.CreateFCmpOGT(t, F(x, 10.0)), F(x, 10.0), t);
+  // x * p(x^2) / q(x^2), scaled for the least rounding. Comparisons are false for NaN, which so goes through.
+  auto clamp = [&](Value* v, double most) {
+    v = b_.CreateSelect(b_.CreateFCmpOGT(v, F(x, most)), F(x, most), v);
+    return b_.CreateSelect(b_.CreateFCmpOLT(v, F(x, -most)), F(x, -most), v);
+  };
+  Value* t = clamp(x, 3.8325069);
   Value* s = b_.CreateFMul(t, t);
-  // |x| > 0.9277: 1 - exp(-t - t * p(t)).
-  Value* r = Fma(F(x, -1.72853470e-5), t, F(x, 3.83197126e-4));
-  Value* u = Fma(F(x, -3.88396438e-3), t, F(x, 2.42546219e-2));
-  r = Fma(r, s, u);
-  r = Fma(r, t, F(x, -1.06777877e-1));
-  r = Fma(r, t, F(x, -6.34846687e-1));
-  r = Fma(r, t, F(x, -1.28717512e-1));
-  r = Fma(r, t, b_.CreateFNeg(t));
-  Value* large = b_.CreateFSub(F(x, 1.0), Exp(r));
-  large = b_.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, large, x);
-  Value* small = Poly(s, {-5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1, 1.28379166e-1});
-  small = Fma(small, x, x);
-  return b_.CreateSelect(b_.CreateFCmpOGT(t, F(x, 0.927734375)), large, small);
+  Value* p = Poly(s, {1.77875472e-06, 0.000239562301, 0.00306026172, 0.0439161696, 0.156926557, 0.945355356});
+  Value* q = Poly(s, {3.25888723e-05, 0.000956517586, 0.0123512289, 0.094587855, 0.418338627, 0.83779937});
+  return clamp(b_.CreateFDiv(b_.CreateFMul(t, p), q), 1.0);
 }
 
 Value* VectorMath::SinCos(Value* x, int quarter, const char* name) {

@@ -12,6 +12,7 @@ constexpr int64_t kTaskWork = 128 << 10;
 // A block of fewer rows spends too much of its time on packing B.
 constexpr int64_t kLeastRows = 48;
 constexpr int64_t kLeastCols = 64;
+constexpr int64_t kLeastWideCols = 256;
 // Rows of C that an epilogue finds still in cache.
 constexpr int64_t kEpilogueBytes = 512 << 10;
 
@@ -42,7 +43,9 @@ Cutting Cut(const GemmStep& g, bool epilogue) {
   }
   if (threads > 1 && cut.batches < 2 * threads) {
     const int64_t wanted = std::min(most_blocks, CeilDiv(2 * threads, std::max<int64_t>(cut.batches, 1)));
-    if (g.m >= kLeastRows * wanted) {
+    // Few rows against a long k: blocks of columns, so that A, the smaller, is what every block packs again.
+    const bool wide = !epilogue && g.n >= 2 * g.m && g.n >= kLeastWideCols * wanted && g.k >= g.n;
+    if (g.m >= kLeastRows * wanted && !wide) {
       cut.rows = std::min(cut.rows, RoundUp(CeilDiv(g.m, wanted), 16));
     } else if (wanted > 1) {
       cut.cols = std::max(kLeastCols, RoundUp(CeilDiv(g.n, wanted), 16));
