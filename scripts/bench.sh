@@ -1,9 +1,5 @@
 #!/bin/bash
-# Every measurement of bench/, each interleaved with its peers; prints the ratios.
+# The measurements of bench/, each interleaved with its peers; prints the ratios. Arguments go to bench/run.py.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-python=${TORCH_TPU_VENV:-.venv}/bin/python
-for program in bench/*.py; do
-  echo "== $program"
-  "$python" "$program"
-done
+exec "${TORCH_TPU_VENV:-.venv}/bin/python" bench/run.py "$@"

@@ -1,0 +1,77 @@
+"""Chains of memory-bound operations on 4M fp32 elements: gelu, softmax, layer norm, RMSNorm with rope.
+
+Peers: CPU eager, the same with a tuned malloc (page faults of fresh blocks cost more than the arithmetic), Inductor.
+"""
+
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import harness
+
+PEERS = ("tpu", "eager", "eager, tuned malloc", "inductor")
+
+
+def case(function, *shapes):
+    """A case that runs function(*tensors of shapes), keeps the result and waits for it."""
+
+    def build(peer):
+        import torch
+
+        torch.manual_seed(0)
+        arguments = [torch.randn(shape).to(harness.device_of(peer)) for shape in shapes]
+        run = harness.compiled(peer, function)
+        kept = []
+
+        def iteration():
+            kept[:] = [run(*arguments)]
+            harness.finish(peer)
+
+        return iteration
+
+    return build
+
+
+def gelu_chain(x, b, s, r):
+    import torch.nn.functional as F
+
+    return F.gelu(x + b) * s + r
+
+
+def softmax(x):
+    return x.softmax(-1)
+
+
+def layer_norm(x, weight, bias):
+    import torch.nn.functional as F
+
+    return F.layer_norm(x, weight.shape, weight, bias)
+
+
+def rms_norm_rope(x, weight, cos, sin):
+    import torch
+
+    x = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * weight
+    a, b = x.chunk(2, -1)
+    return torch.cat((a * cos - b * sin, b * cos + a * sin), -1)
+
+
+ROWS, WIDTH = 4096, 1024
+CASES = {
+    "gelu(x+b)*s+r": case(gelu_chain, (ROWS, WIDTH), (WIDTH,), (WIDTH,), (ROWS, WIDTH)),
+    "softmax": case(softmax, (ROWS, WIDTH)),
+    "layer norm": case(layer_norm, (ROWS, WIDTH), (WIDTH,), (WIDTH,)),
+    "RMSNorm + rope": case(rms_norm_rope, (8, 8, 1024, 64), (64,), (1024, 32), (1024, 32)),
+}
+
+
+def measure():
+    rows = []
+    for name in CASES:
+        times = harness.interleave("kernels", name, PEERS)
+        rows.append(harness.best_peer_row(f"{name}, 4M fp32", times, bound=1.1))
+    return rows
+
+
+if __name__ == "__main__":
+    harness.main(measure)
