@@ -57,6 +57,7 @@ struct Signature {
   // False: can't be recorded (its result's shape depends on data, it returns numbers, or has no shape inference);
   // it runs at once on the host.
   bool recordable = true;
+  bool plain = false;  // recordable, one result, which is a tensor; takes no random numbers
 };
 
 struct Operator {
@@ -74,18 +75,17 @@ struct Operator {
   std::vector<int> return_alias;  // by return: the mutated argument it is, or -1 for a new tensor
   bool functional_form = false;   // recorded != op
   bool returns_tensors = true;    // only tensors and lists of tensors
-  bool single_result = false;     // writes nothing and returns one tensor
   bool static_scalars = false;    // CompilerBackend::StaticScalars
   bool seeded = false;            // tagged nondeterministic_seeded
   bool data_dependent = false;    // tagged dynamic_output_shape or data_dependent_output
   bool is_view = false;           // returns a view of an argument it doesn't write
 
   explicit Operator(const c10::OperatorHandle& op);
-  bool IsDefault(size_t argument, const c10::IValue& value) const;
+  bool IsDefault(size_t argument, const c10::Scalar& value) const;
   bool IsOut(int argument) const { return std::find(out.begin(), out.end(), argument) != out.end(); }
   static Operator& Of(const c10::OperatorHandle& op);
 
-  // The signature for these words (Collected::words), or null.
+  // The signature for these words (Collected::words), or null. Each thread remembers its latest finds.
   const Signature* Find(absl::Span<const uint64_t> words);
   const Signature* Insert(absl::Span<const uint64_t> words, std::unique_ptr<Signature> signature);
 
@@ -95,6 +95,8 @@ struct Operator {
     size_t operator()(absl::Span<const uint64_t> w) const;
     bool operator()(absl::Span<const uint64_t> a, absl::Span<const uint64_t> b) const { return a == b; }
   };
+  const Signature* FindShared(absl::Span<const uint64_t> words);
+
   std::mutex mutex_;
   absl::flat_hash_map<std::vector<uint64_t>, std::unique_ptr<Signature>, Words, Words> signatures_;
 };
@@ -103,11 +105,16 @@ struct Operator {
 // operands' values.
 struct Collected {
   absl::InlinedVector<uint64_t, 24> words;
-  absl::InlinedVector<ValueRef, 8> values;  // keeps the operands below alive
+  absl::InlinedVector<ValueRef, 4> values;  // of views, read for this call: keeps the operands below alive
   absl::InlinedVector<Operand, 8> operands;
   absl::InlinedVector<ScalarSpec, 8> scalars;     // by operand
   absl::InlinedVector<const Layout*, 8> layouts;  // by operand; null for scalars
   c10::DeviceIndex device = -1;
+
+  // One argument after the other, for kernels that know their types; then Finish.
+  void Add(const Operator& op, size_t, const at::Tensor& tensor) { AddTensor(op, tensor, false); }
+  void Add(const Operator& op, size_t argument, const c10::Scalar& number);
+  void Finish();
 
   // Reads the arguments' values, uploading CPU tensors where PyTorch allows them. Raises for tensors elsewhere.
   void Collect(const Operator& op, at::ArrayRef<c10::IValue> arguments);
@@ -115,7 +122,7 @@ struct Collected {
  private:
   void AddTensor(const Operator& op, const at::Tensor& tensor, bool in_list);
   void AddHostTensor(const Operator& op, const at::Tensor& tensor, bool in_list);
-  void AddScalar(const c10::IValue& value, ScalarSpec::As as);
+  void AddScalar(const c10::Scalar& number, ScalarSpec::As as);
   void AddAttribute(const c10::IValue& value);
 };
 

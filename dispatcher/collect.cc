@@ -59,16 +59,12 @@ void Collected::Collect(const Operator& op, at::ArrayRef<c10::IValue> arguments)
         break;
       }
       case ArgumentKind::kScalar:
-        if (op.static_scalars || op.IsDefault(i, value)) {
-          AddAttribute(value);
-        } else {
-          AddScalar(value, op.is_float[i] ? ScalarSpec::As::kFloat : ScalarSpec::As::kScalar);
-        }
+        Add(op, i, value.toScalar());
         break;
       case ArgumentKind::kScalarList: {
         const auto list = value.toListRef();
         words.push_back(Word(kListTag, list.size()));
-        for (const c10::IValue& item : list) AddScalar(item, ScalarSpec::As::kScalar);
+        for (const c10::IValue& item : list) AddScalar(item.toScalar(), ScalarSpec::As::kScalar);
         break;
       }
       case ArgumentKind::kGenerator:
@@ -79,7 +75,19 @@ void Collected::Collect(const Operator& op, at::ArrayRef<c10::IValue> arguments)
         break;
     }
   }
+  Finish();
+}
+
+void Collected::Finish() {
   if (device < 0) device = static_cast<c10::DeviceIndex>(CurrentDevice());
+}
+
+void Collected::Add(const Operator& op, size_t argument, const c10::Scalar& number) {
+  if (op.static_scalars || op.IsDefault(argument, number)) {
+    AddAttribute(number);
+  } else {
+    AddScalar(number, op.is_float[argument] ? ScalarSpec::As::kFloat : ScalarSpec::As::kScalar);
+  }
 }
 
 void Collected::AddTensor(const Operator& op, const at::Tensor& tensor, bool in_list) {
@@ -99,9 +107,12 @@ void Collected::AddTensor(const Operator& op, const at::Tensor& tensor, bool in_
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   const Layout* layout = LayoutOf(impl);
   words.push_back(reinterpret_cast<uintptr_t>(layout));
-  ValueRef value = ReadValue(impl, layout);
-  operands.push_back({value.get(), 0});
-  values.push_back(std::move(value));
+  Value* value = WholeValue(impl, layout);
+  if (value == nullptr) {
+    values.push_back(ReadValue(impl, layout));
+    value = values.back().get();
+  }
+  operands.push_back({value, 0});
   scalars.emplace_back();
   layouts.push_back(layout);
 }
@@ -138,20 +149,20 @@ void Collected::AddHostTensor(const Operator& op, const at::Tensor& tensor, bool
   layouts.push_back(nullptr);
 }
 
-void Collected::AddScalar(const c10::IValue& value, ScalarSpec::As as) {
+void Collected::AddScalar(const c10::Scalar& number, ScalarSpec::As as) {
   ScalarSpec spec;
   spec.as = as;
   uint64_t bits;
-  if (value.isDouble()) {
-    bits = std::bit_cast<uint64_t>(value.toDouble());
-  } else if (value.isBool()) {
+  if (number.isFloatingPoint()) {
+    bits = std::bit_cast<uint64_t>(number.toDouble());
+  } else if (number.isBoolean()) {
     spec.dtype = DType::kBool;
-    bits = value.toBool();
-  } else if (value.isInt()) {
+    bits = number.toBool();
+  } else if (number.isIntegral(false)) {
     spec.dtype = DType::kInt64;
-    bits = static_cast<uint64_t>(value.toInt());
+    bits = static_cast<uint64_t>(number.toLong());
   } else {
-    AddAttribute(value);
+    AddAttribute(number);
     return;
   }
   words.push_back(Word(kScalarTag, static_cast<uint64_t>(spec.dtype)));

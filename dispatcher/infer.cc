@@ -167,8 +167,8 @@ void DescribeArguments(const Operator& op, at::ArrayRef<c10::IValue> arguments, 
     const c10::IValue& v = arguments[i];
     CallArgument a;
     c10::IValue constant;
-    const bool number = op.kinds[i] == ArgumentKind::kScalar && !op.static_scalars && !op.IsDefault(i, v) &&
-                        !v.isNone() && !v.isComplexDouble();
+    const bool number = op.kinds[i] == ArgumentKind::kScalar && !op.static_scalars && !v.isNone() &&
+                        !v.isComplexDouble() && !op.IsDefault(i, v.toScalar());
     if (op.kinds[i] == ArgumentKind::kTensor && !v.isNone() && v.toTensor().defined()) {
       const bool scalar = collected.layouts[next] == nullptr;
       a.kind = scalar ? CallArgument::Kind::kScalar : CallArgument::Kind::kTensor;
@@ -273,6 +273,7 @@ std::unique_ptr<Signature> Infer(const Operator& op, at::ArrayRef<c10::IValue> a
   }
   FinishCall(s->call);
   s->call.needs_program = op.seeded && Engine::Get().backend().CanLower(s->call);
+  s->plain = s->results.size() == 1 && s->results[0] != nullptr && op.out.empty() && !op.seeded;
   s->call.host_kernel = s->host_kernel.get();
   return s;
 }

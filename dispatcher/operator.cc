@@ -125,8 +125,6 @@ Operator::Operator(const c10::OperatorHandle& handle) : op(handle), recorded(han
       functional_form = true;
     }
   }
-  single_result = mutated.empty() && schema.returns().size() == 1 &&
-                  schema.returns()[0].real_type()->kind() == TypeKind::TensorType;
   const c10::OperatorName& n = recorded.operator_name();
   name = n.overload_name.empty() ? n.name : n.name + "." + n.overload_name;
   seeded = op.hasTag(at::Tag::nondeterministic_seeded);
@@ -134,11 +132,11 @@ Operator::Operator(const c10::OperatorHandle& handle) : op(handle), recorded(han
   static_scalars = Engine::Get().backend().StaticScalars(name);
 }
 
-bool Operator::IsDefault(size_t argument, const c10::IValue& value) const {
+bool Operator::IsDefault(size_t argument, const c10::Scalar& value) const {
   const std::optional<c10::Scalar>& d = defaults[argument];
   if (!d) return false;
-  if (value.isInt()) return d->isIntegral(false) && d->toLong() == value.toInt();
-  return value.isDouble() && d->isFloatingPoint() && d->toDouble() == value.toDouble();
+  if (value.isIntegral(false)) return d->isIntegral(false) && d->toLong() == value.toLong();
+  return value.isFloatingPoint() && d->isFloatingPoint() && d->toDouble() == value.toDouble();
 }
 
 Operator& Operator::Of(const c10::OperatorHandle& op) {
@@ -160,6 +158,34 @@ size_t Operator::Words::operator()(absl::Span<const uint64_t> w) const {
 }
 
 const Signature* Operator::Find(absl::Span<const uint64_t> words) {
+  constexpr size_t kWords = 12;
+  struct Line {
+    const Operator* op = nullptr;
+    const Signature* signature = nullptr;
+    size_t size = 0;
+    uint64_t words[kWords];
+  };
+  static thread_local Line lines[256];
+  if (words.size() > kWords) return FindShared(words);
+  uint64_t h = reinterpret_cast<uintptr_t>(this) >> 4;
+  for (uint64_t w : words) h = (h ^ w) * 0x9E3779B97F4A7C15ull;
+  Line& line = lines[h >> 56];
+  if (line.op == this && line.size == words.size()) {
+    bool same = true;
+    for (size_t i = 0; i < words.size(); ++i) same &= line.words[i] == words[i];
+    if (same) return line.signature;
+  }
+  const Signature* found = FindShared(words);
+  if (found != nullptr) {
+    line.op = this;
+    line.signature = found;
+    line.size = words.size();
+    std::copy(words.begin(), words.end(), line.words);
+  }
+  return found;
+}
+
+const Signature* Operator::FindShared(absl::Span<const uint64_t> words) {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto it = signatures_.find(words);
   return it == signatures_.end() ? nullptr : it->second.get();

@@ -13,6 +13,7 @@
 #include "dispatcher/generator.h"
 #include "dispatcher/host_kernels.h"
 #include "dispatcher/streams.h"
+#include "dispatcher/typed_record.h"
 #include "dispatcher/values.h"
 #include "jit/engine.h"
 #include "runtime/flags.h"
@@ -69,6 +70,8 @@ torch::jit::Stack Returns(const Operator& op, at::ArrayRef<c10::IValue> argument
   return returns;
 }
 
+}  // namespace
+
 void Record(Operator& op, torch::jit::Stack* stack) {
   TORCH_CHECK_NOT_IMPLEMENTED(!op.is_view, "tpu: ", op.name, " returns a view and has no kernel for strided storage");
   const size_t n = op.kinds.size();
@@ -88,17 +91,14 @@ void Record(Operator& op, torch::jit::Stack* stack) {
   if (op.seeded) AddSeed(op, arguments, s->random_counters, collected);
   absl::InlinedVector<ValueRef, 4> results(s->call.results.size());
   Engine::Get().window(CurrentStream(collected.device)).Record(s->call, collected.operands, absl::MakeSpan(results));
-  if (op.single_result && s->results[0] != nullptr) {
-    torch::jit::drop(*stack, n);
-    stack->emplace_back(MakeTensor(std::move(results[0]), s->results[0], collected.device));
-    return;
-  }
   size_t next = 0;
   torch::jit::Stack returns = Returns(op, arguments, *s, absl::MakeSpan(results), collected.device, &next);
   WriteMutated(op, arguments, *s, absl::MakeSpan(results), next);
   stack->resize(stack->size() - n);
   for (c10::IValue& v : returns) stack->push_back(std::move(v));
 }
+
+namespace {
 
 // One operator's kernel, which finds what its schema says at the first call.
 class Recorder final : public c10::OperatorKernel {
@@ -138,6 +138,12 @@ void RegisterOperators(const std::vector<std::string>& lowered) {
   const auto add = [](const std::string& name, const std::string& overload) {
     const auto op = c10::Dispatcher::singleton().findSchema({name, overload});
     if (!op || StaysPyTorchs(*op)) return;
+    if (auto typed = TypedKernel(*op)) {
+      static auto* const handles = new std::vector<c10::RegistrationHandleRAII>();
+      handles->push_back(c10::Dispatcher::singleton().registerImpl(
+          {name, overload}, c10::DispatchKey::PrivateUse1, *std::move(typed), std::nullopt, nullptr, "torch_tpu"));
+      return;
+    }
     const std::string full = overload.empty() ? name : name + "." + overload;
     library->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Recorder>()));
   };

@@ -4,10 +4,17 @@
 // would otherwise take apart though the compiler has a lowering.
 #pragma once
 
+#include <ATen/core/stack.h>
+
 #include <string>
 #include <vector>
 
+#include "dispatcher/calls.h"
+
 namespace tpu {
+
+// Records the call whose arguments are on the stack, and leaves its returns there.
+void Record(Operator& op, torch::jit::Stack* stack);
 
 // `lowered`: names like "aten::add.Tensor". Their in-place forms are registered too. Operators that are composites for
 // autograd are left to PyTorch. Called once, at load.

@@ -16,6 +16,11 @@ namespace tpu {
 
 // The tensor's kind. Free when it covers its storage.
 const Layout* LayoutOf(const c10::TensorImpl& tensor);
+// The storage's value when the tensor covers it as it lies, so that nothing need be recorded to read it; else null.
+inline Value* WholeValue(const c10::TensorImpl& tensor, const Layout* layout) {
+  const TpuStorage& storage = TpuStorage::Of(tensor);
+  return layout == storage.layout() && tensor.storage_offset() == 0 ? storage.value().get() : nullptr;
+}
 // The tensor's elements, logical and row-major. `layout` is LayoutOf(tensor).
 ValueRef ReadValue(const c10::TensorImpl& tensor, const Layout* layout);
 inline ValueRef ReadValue(const c10::TensorImpl& tensor) { return ReadValue(tensor, LayoutOf(tensor)); }

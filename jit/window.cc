@@ -66,6 +66,8 @@ void Window::Record(const Call& call, absl::Span<const Operand> operands, absl::
       results_.push_back(value);
       results[i] = std::move(value);
     }
+    std::atomic<int64_t>& recorded = Metrics::Get().recorded_ops;  // written under the lock only: no locked add
+    recorded.store(recorded.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     const size_t n = nodes_.size();
     if (n >= static_cast<size_t>(Flags::Get().window_ops)) {
       CutLocked(CutReason::kBound, call.op);
@@ -78,7 +80,6 @@ void Window::Record(const Call& call, absl::Span<const Operand> operands, absl::
       cut_after = true;
     }
   }
-  Metrics::Get().recorded_ops.fetch_add(1, std::memory_order_relaxed);
   if (cut_before || cut_after) {
     const uint64_t queued = stream_.enqueued();
     if (engine_.mode() == Mode::kDebug) {
