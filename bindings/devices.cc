@@ -33,6 +33,11 @@ void BindDevices(py::module_& m) {
     py::gil_scoped_release release;
     Engine::Get().SynchronizeDevice(device);
   });
+  m.def("shutdown", [] {
+    if (!Engine::IsInitialized() || InForkedChild()) return;
+    py::gil_scoped_release release;
+    Engine::Get().Shutdown();
+  });
   m.def("is_initialized", &Engine::IsInitialized);
   m.def("init", [] { CurrentStream(CurrentDevice()); });
   m.def("in_bad_fork", &InForkedChild);

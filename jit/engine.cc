@@ -98,17 +98,25 @@ absl::Status Engine::Await(const ValueRef& value, const std::string& what) {
 void Engine::CutStream(Stream& stream, CutReason reason, const std::string& what) { window(stream).Cut(reason, what); }
 
 void Engine::SynchronizeDevice(int device) {
-  std::vector<Stream*> streams;
   std::vector<Window*> windows;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    for (int i = 0; i < kMaxStreams; ++i) {
-      if (!streams_[device][i]) continue;
-      streams.push_back(streams_[device][i].get());
-      windows.push_back(windows_[device][i].get());
+    for (const auto& w : windows_[device]) {
+      if (w) windows.push_back(w.get());
     }
   }
   for (Window* w : windows) w->Cut(CutReason::kSynchronize, "synchronize");
+  SynchronizeStreams(device);
+}
+
+void Engine::SynchronizeStreams(int device) {
+  std::vector<Stream*> streams;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& s : streams_[device]) {
+      if (s) streams.push_back(s.get());
+    }
+  }
   for (Stream* s : streams) s->Synchronize();
 }
 
@@ -135,8 +143,8 @@ void Engine::Launched(FragmentEntry& entry) {
 void Engine::WaitForCompiles() { pool_->WaitIdle(); }
 
 void Engine::Shutdown() {
-  for (int d = 0; d < device_count(); ++d) SynchronizeDevice(d);
   pool_->Stop();
+  for (int d = 0; d < device_count(); ++d) SynchronizeStreams(d);
 }
 
 }  // namespace tpu

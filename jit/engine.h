@@ -79,10 +79,12 @@ class Engine {
   std::mutex& recording_lock() { return recording_lock_; }
   // Blocks until the compile pool is idle (tests, benchmarks).
   void WaitForCompiles();
-  // At exit: runs what is queued, drops compiles.
+  // At exit: stops compiles, runs what is queued. What is only pending nobody reads any more.
   void Shutdown();
 
  private:
+  void SynchronizeStreams(int device);
+
   std::vector<std::unique_ptr<Device>> devices_;
   std::unique_ptr<CompilerBackend> backend_;
   CallRunner call_runner_;

@@ -1,5 +1,6 @@
 """What makes the loaded extension PyTorch's device `tpu`."""
 
+import atexit
 import os
 import sys
 
@@ -16,6 +17,7 @@ def register():
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
     _compat.apply()
     _dynamo.register_on_import()
+    atexit.register(_C.shutdown)  # queued work runs, compiles stop, before the libraries under them are torn down
 
 
 def _directory(module):
