@@ -33,7 +33,8 @@ lint:  ## formats, ruff, layers
 
 wheel:  ## dist/torch_tpu-*.whl, self-contained
 	scripts/setup.sh environment
-	$(PYTHON) -m pip wheel --no-deps --no-build-isolation -w dist .
+	CCACHE_NOHASHDIR=1 CCACHE_BASEDIR=$(CURDIR) CCACHE_SLOPPINESS=pch_defines,time_macros \
+	  $(PYTHON) -m pip wheel --no-deps --no-build-isolation -w dist .
 
 clean:
-	rm -rf build dist python/torch_tpu/*.so python/torch_tpu.egg-info
+	rm -rf build build-* dist python/torch_tpu/*.so python/torch_tpu.egg-info

@@ -18,5 +18,8 @@ list(FILTER mlir_archives EXCLUDE REGEX "libMLIR(CAPI|Test)|TestPasses|libMLIR.*
 add_library(tpu_mlir INTERFACE)
 target_include_directories(tpu_mlir SYSTEM INTERFACE ${MLIR_INCLUDE_DIRS} ${LLVM_INCLUDE_DIRS})
 target_compile_options(tpu_mlir INTERFACE -Wno-comment)
-target_link_libraries(tpu_mlir INTERFACE ${mlir_archives} ${llvm_archives} z zstd xml2 ${CMAKE_DL_LIBS})
+find_library(ZLIB_ARCHIVE libz.a REQUIRED)
+find_library(ZSTD_ARCHIVE libzstd.a REQUIRED)
+target_link_libraries(tpu_mlir INTERFACE
+  ${mlir_archives} ${llvm_archives} ${ZLIB_ARCHIVE} ${ZSTD_ARCHIVE} ${CMAKE_DL_LIBS})
 target_link_options(tpu_mlir INTERFACE -Wl,--exclude-libs,ALL)

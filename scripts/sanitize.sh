@@ -10,12 +10,11 @@ export CCACHE_NOHASHDIR=1 CCACHE_BASEDIR=$PWD CCACHE_SLOPPINESS=pch_defines,time
 export ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 TSAN_OPTIONS=halt_on_error=1
 
 sanitize() {
-  local tree=build/sanitize-${1%%,*}
+  local tree=build-${1%%,*}
   [ -f "$tree/build.ninja" ] ||
-    cmake -G Ninja -B "$tree" -S . -DTORCH_TPU_SANITIZE="$1" -DTORCH_TPU_WITH_COMPILER=OFF >"$tree.log" 2>&1 || { cat "$tree.log"; return 1; }
+    cmake -G Ninja -B "$tree" -S . -DTORCH_TPU_SANITIZE="$1" -DTORCH_TPU_WITH_COMPILER=OFF >/dev/null || return 1
   cmake --build "$tree" -j"$(nproc)" && ctest --test-dir "$tree" --output-on-failure --timeout 200 -j"$(nproc)"
 }
-mkdir -p build
 [ $# -gt 0 ] || set -- address,undefined thread
 for kind in "$@"; do
   export -f sanitize
