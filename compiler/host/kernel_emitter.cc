@@ -24,6 +24,7 @@ constexpr int64_t kBlock = 4096;                 // elements of the innermost ke
 constexpr int64_t kColumnBlock = 512;            // the same where accumulators are kept for each
 constexpr int64_t kTile = 16;                    // of a loop along which a transposed input is contiguous
 constexpr int64_t kTiledBlock = 8;               // no more lines than one set of the L1 cache holds
+constexpr int64_t kSquare = 8;                   // is transposed in registers
 constexpr int64_t kNonTemporalBytes = 24 << 20;  // outputs that no cache would keep
 constexpr double kTaskNanoseconds = 30000;
 
@@ -77,6 +78,8 @@ class Emitter : private KernelFrame {
   void SetOuterLoops(Value* item);
   int FindTiledLoop() const;
   void TiledItem(Value* begin, Value* end);
+  bool IsTurned(const NestNode& node) const;
+  void TurnedSquare(Value* from, Value* top);
   int64_t ItemsOf(size_t loop) const {
     return static_cast<int>(loop) == tiled_ ? (nest_.loops[loop].size + kTile - 1) / kTile : nest_.loops[loop].size;
   }
@@ -713,6 +716,69 @@ void Emitter::StoreOutputs(const std::function<bool(const NestOutput&)>& which) 
   }
 }
 
+// A load along the tiled loop of what the register transpose takes: lanes of 32 bits, linear in both loops.
+bool Emitter::IsTurned(const NestNode& node) const {
+  if (node.kind != Kind::kLoad || ElementOps::BytesOf(node.type) > 4 || node.type.isInteger(1)) return false;
+  if (!mlir::isa<mlir::FloatType>(node.type) && ElementOps::BytesOf(node.type) != 4) return false;
+  int last = static_cast<int>(nest_.loops.size()) - 1;
+  bool along_tiled = false, along_last = false;
+  for (auto [symbol, c] : node.index.terms) {
+    along_tiled |= symbol == tiled_ && c == 1;
+    along_last |= symbol == last;
+    uint64_t both = (uint64_t{1} << tiled_) | (uint64_t{1} << last);
+    if (symbol != tiled_ && symbol != last && (nest_.symbols[symbol].loops & both) != 0) return false;
+  }
+  return along_tiled && along_last;
+}
+
+// kSquare positions of the innermost loop by kSquare of the tiled one: what lies along the tiled loop is read along it
+// and transposed in registers.
+void Emitter::TurnedSquare(Value* from, Value* top) {
+  using Square = std::array<Value*, kSquare>;
+  std::vector<std::pair<int, Square>> turned;
+  width_ = kSquare;
+  position_[tiled_] = top;
+  for (size_t id = 0; id < nest_.nodes.size(); ++id) {
+    const NestNode& node = nest_.nodes[id];
+    if (!IsTurned(node)) continue;
+    Square r, t;
+    for (int64_t j = 0; j < kSquare; ++j) {
+      position_.back() = b_.CreateAdd(from, I64(j));
+      r[j] = ops_.Load(node.type, At(pointers_[node.input], node.type, Scalar(node.index)), width_);
+    }
+    auto mix = [&](Value* a, Value* b, std::array<int, kSquare> order) { return b_.CreateShuffleVector(a, b, order); };
+    for (int i = 0; i < 8; i += 2) {
+      t[i] = mix(r[i], r[i + 1], {0, 8, 1, 9, 4, 12, 5, 13});
+      t[i + 1] = mix(r[i], r[i + 1], {2, 10, 3, 11, 6, 14, 7, 15});
+    }
+    for (int half = 0; half < 8; half += 4) {
+      for (int i = 0; i < 2; ++i) {
+        r[half + 2 * i] = mix(t[half + i], t[half + i + 2], {0, 1, 8, 9, 4, 5, 12, 13});
+        r[half + 2 * i + 1] = mix(t[half + i], t[half + i + 2], {2, 3, 10, 11, 6, 7, 14, 15});
+      }
+    }
+    for (int i = 0; i < 4; ++i) {
+      t[i] = mix(r[i], r[i + 4], {0, 1, 2, 3, 8, 9, 10, 11});
+      t[i + 4] = mix(r[i], r[i + 4], {4, 5, 6, 7, 12, 13, 14, 15});
+    }
+    turned.push_back({static_cast<int>(id), t});
+  }
+  std::vector<int> roots;
+  for (const NestOutput& output : nest_.outputs) roots.push_back(output.node);
+  position_.back() = from;
+  pass_ = 0;
+  for (int64_t i = 0; i < kSquare; ++i) {
+    scopes_.emplace_back();
+    position_[tiled_] = b_.CreateAdd(top, I64(i));
+    for (auto& [id, square] : turned) scopes_.back().nodes[id] = square[i];
+    Hoist(roots);
+    width_ = kSquare;
+    StoreOutputs([](const NestOutput&) { return true; });
+    scopes_.pop_back();
+  }
+  width_ = 1;
+}
+
 // A block of the innermost loop by kTile positions of the tiled one.
 void Emitter::TiledItem(Value* begin, Value* end) {
   auto bounded = [&](Value* from, int64_t step, Value* limit) {
@@ -720,6 +786,14 @@ void Emitter::TiledItem(Value* begin, Value* end) {
   };
   Value* first = b_.CreateMul(position_[tiled_], I64(kTile));
   Value* limit = bounded(first, kTile, I64(nest_.loops[tiled_].size));
+  const bool squares = max_width_ == kSquare && nest_.loops[tiled_].size % kSquare == 0 &&
+                       nest_.loops.back().size % kSquare == 0 &&
+                       llvm::any_of(nest_.nodes, [&](const NestNode& node) { return IsTurned(node); });
+  if (squares) {
+    For(begin, end, kSquare,
+        [&](Value* from) { For(first, limit, kSquare, [&](Value* top) { TurnedSquare(from, top); }); });
+    return;
+  }
   int64_t count = nest_.loops.back().size % kTiledBlock == 0 ? kTiledBlock : -1;
   For(begin, end, kTiledBlock, [&](Value* from) {
     Value* to = bounded(from, kTiledBlock, end);
