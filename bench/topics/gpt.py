@@ -87,7 +87,7 @@ def first_step(rounds=5):
 
 
 def second_process(steps=4):
-    """Programs that the second of two processes compiled: promised 0. Shown as compiles of the second over the first."""
+    """Programs that the second of two processes compiled, over those of the first: promised 0."""
     with harness.scratch_directory() as cache:
         _, first = fresh_process("tpu", cache, steps)
         _, second = fresh_process("tpu", cache, steps)
