@@ -75,7 +75,13 @@ def is_composite(torch, op):
     packet = getattr(torch.ops.aten, name, None)
     if packet is None:
         return True
-    has = torch._C._dispatch_has_kernel_for_dispatch_key
+
+    def has(name, key):
+        try:
+            return torch._C._dispatch_has_kernel_for_dispatch_key(name, key)
+        except RuntimeError:  # one of TorchScript's own
+            return True
+
     keys = ("CompositeImplicitAutograd", "CompositeExplicitAutograd")
     names = [f"aten::{name}" + ("" if o == "default" else f".{o}") for o in packet.overloads()]
     return all(any(has(n, key) for key in keys) for n in names)
@@ -130,7 +136,7 @@ def flatten(torch, result):
 
 
 RANDOM = (
-    "dropout rand randn randint bernoulli multinomial normal uniform exponential cauchy geometric log_normal randperm"
+    "dropout rrelu rand randn randint bernoulli multinomial normal uniform exponential cauchy geometric log_normal randperm"
 ).split()
 UNINITIALIZED = {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted", "resize_"}
 
