@@ -78,13 +78,34 @@ class Session {
     TPU_MATH1(log)
     TPU_MATH1(log2)
     TPU_MATH1(log10)
-    TPU_MATH1(log1p) TPU_MATH1(sin) TPU_MATH1(cos) TPU_MATH1(tan) TPU_MATH1(asin) TPU_MATH1(acos) TPU_MATH1(atan)
-        TPU_MATH1(sinh) TPU_MATH1(cosh) TPU_MATH1(tanh) TPU_MATH1(asinh) TPU_MATH1(acosh) TPU_MATH1(atanh)
-            TPU_MATH1(erf) TPU_MATH1(erfc) TPU_MATH1(lgamma) TPU_MATH1(tgamma) TPU_MATH1(cbrt) TPU_MATH1(floor)
-                TPU_MATH1(ceil) TPU_MATH1(trunc) TPU_MATH1(roundeven) TPU_MATH2(pow) TPU_MATH2(atan2) TPU_MATH2(fmod)
+    TPU_MATH1(log1p)
+    TPU_MATH1(sin)
+    TPU_MATH1(cos)
+    TPU_MATH1(tan)
+    TPU_MATH1(asin)
+    TPU_MATH1(acos)
+    TPU_MATH1(atan)
+    TPU_MATH1(sinh)
+    TPU_MATH1(cosh)
+    TPU_MATH1(tanh)
+    TPU_MATH1(asinh)
+    TPU_MATH1(acosh)
+    TPU_MATH1(atanh)
+    TPU_MATH1(erf)
+    TPU_MATH1(erfc)
+    TPU_MATH1(lgamma)
+    TPU_MATH1(tgamma)
+    TPU_MATH1(cbrt)
+    TPU_MATH1(floor)
+    TPU_MATH1(ceil)
+    TPU_MATH1(trunc)
+    TPU_MATH1(roundeven)
+    TPU_MATH2(pow)
+    TPU_MATH2(atan2)
+    TPU_MATH2(fmod)
 #undef TPU_MATH1
 #undef TPU_MATH2
-                    symbols[execution_->intern("tpu_host_sort")] = Symbol(&::tpu_host_sort);
+    symbols[execution_->intern("tpu_host_sort")] = Symbol(&::tpu_host_sort);
     symbols[execution_->intern("memcpy")] = Symbol(&::memcpy);
     symbols[execution_->intern("memset")] = Symbol(&::memset);
     return symbols;

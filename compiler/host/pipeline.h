@@ -1,7 +1,8 @@
 // The host compiler's passes and the one place where their order is written (pipeline.cc).
 //
-// Used by the host backend, tpu-opt and tests. The passes that ask what one loop nest can hold are made here; the others
-// come from compiler/passes, which knows no device. Each call makes new passes: any thread with a context of its own.
+// Used by the host backend, tpu-opt and tests. The passes that ask what one loop nest can hold are made here; the
+// others come from compiler/passes, which knows no device. Each call makes new passes: any thread with a context of its
+// own.
 #pragma once
 
 #include <memory>

@@ -1,7 +1,7 @@
 // Vector expansions of the elementary functions, for scalars and vectors of f32 and f64.
 //
-// f32 functions that training uses are polynomials of at most about 2 ulp (erf 4), correct at NaN, infinities, zeros and
-// denormals; the others, and f64, call libm for each lane (the loader resolves it).
+// f32 functions that training uses are polynomials of at most about 2 ulp (erf 4), correct at NaN, infinities, zeros
+// and denormals; the others, and f64, call libm for each lane (the loader resolves it).
 #pragma once
 
 #include "llvm/IR/IRBuilder.h"

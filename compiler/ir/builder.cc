@@ -97,18 +97,31 @@ Tensor IsNan(Tensor x) { return Ne(x, x); }
 TPU_BINARY(Add)
 TPU_BINARY(Sub)
 TPU_BINARY(Mul)
-TPU_BINARY(Div) TPU_BINARY(Rem) TPU_BINARY(Pow) TPU_BINARY(Atan2) TPU_BINARY(Max) TPU_BINARY(Min) TPU_BINARY(And)
-    TPU_BINARY(Or) TPU_BINARY(Xor) TPU_BINARY(Shl) TPU_BINARY(Shr)
+TPU_BINARY(Div)
+TPU_BINARY(Rem)
+TPU_BINARY(Pow)
+TPU_BINARY(Atan2)
+TPU_BINARY(Max)
+TPU_BINARY(Min)
+TPU_BINARY(And)
+TPU_BINARY(Or)
+TPU_BINARY(Xor)
+TPU_BINARY(Shl)
+TPU_BINARY(Shr)
 #undef TPU_BINARY
 #define TPU_COMPARE(name, kind)                                                \
   Tensor name(Tensor a, Tensor b) { return Compare(CompareKind::kind, a, b); } \
   Tensor name(Tensor a, double b) { return name(a, Like(a, b)); }              \
   Tensor name(double a, Tensor b) { return name(Like(b, a), b); }
-        TPU_COMPARE(Eq, eq) TPU_COMPARE(Ne, ne) TPU_COMPARE(Lt, lt) TPU_COMPARE(Le, le) TPU_COMPARE(Gt, gt)
-            TPU_COMPARE(Ge, ge)
+TPU_COMPARE(Eq, eq)
+TPU_COMPARE(Ne, ne)
+TPU_COMPARE(Lt, lt)
+TPU_COMPARE(Le, le)
+TPU_COMPARE(Gt, gt)
+TPU_COMPARE(Ge, ge)
 #undef TPU_COMPARE
 
-                Tensor Select(Tensor pred, Tensor on_true, Tensor on_false) {
+Tensor Select(Tensor pred, Tensor on_true, Tensor on_false) {
   Align(on_true, on_false);
   Align(pred, on_true);
   if (on_false.dims() != on_true.dims()) on_false = BroadcastTo(on_false, on_true.dims());

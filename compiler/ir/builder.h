@@ -81,12 +81,33 @@ TPU_UNARY(Neg)
 TPU_UNARY(Abs)
 TPU_UNARY(Sign)
 TPU_UNARY(Not)
-TPU_UNARY(Exp) TPU_UNARY(Expm1) TPU_UNARY(Log) TPU_UNARY(Log1p) TPU_UNARY(Log2) TPU_UNARY(Sqrt) TPU_UNARY(Rsqrt)
-    TPU_UNARY(Sin) TPU_UNARY(Cos) TPU_UNARY(Tan) TPU_UNARY(Asin) TPU_UNARY(Acos) TPU_UNARY(Atan) TPU_UNARY(Sinh)
-        TPU_UNARY(Cosh) TPU_UNARY(Tanh) TPU_UNARY(Asinh) TPU_UNARY(Acosh) TPU_UNARY(Atanh) TPU_UNARY(Erf)
-            TPU_UNARY(Logistic) TPU_UNARY(Floor) TPU_UNARY(Ceil) TPU_UNARY(Trunc) TPU_UNARY(RoundEven)
+TPU_UNARY(Exp)
+TPU_UNARY(Expm1)
+TPU_UNARY(Log)
+TPU_UNARY(Log1p)
+TPU_UNARY(Log2)
+TPU_UNARY(Sqrt)
+TPU_UNARY(Rsqrt)
+TPU_UNARY(Sin)
+TPU_UNARY(Cos)
+TPU_UNARY(Tan)
+TPU_UNARY(Asin)
+TPU_UNARY(Acos)
+TPU_UNARY(Atan)
+TPU_UNARY(Sinh)
+TPU_UNARY(Cosh)
+TPU_UNARY(Tanh)
+TPU_UNARY(Asinh)
+TPU_UNARY(Acosh)
+TPU_UNARY(Atanh)
+TPU_UNARY(Erf)
+TPU_UNARY(Logistic)
+TPU_UNARY(Floor)
+TPU_UNARY(Ceil)
+TPU_UNARY(Trunc)
+TPU_UNARY(RoundEven)
 #undef TPU_UNARY
-                Tensor IsFinite(Tensor x);
+Tensor IsFinite(Tensor x);
 Tensor IsNan(Tensor x);  // x != x
 
 // Binary, each also with a number on either side.
@@ -98,20 +119,37 @@ TPU_BINARY(Add)
 TPU_BINARY(Sub)
 TPU_BINARY(Mul)
 TPU_BINARY(Div)
-TPU_BINARY(Rem) TPU_BINARY(Pow) TPU_BINARY(Atan2) TPU_BINARY(Max) TPU_BINARY(Min) TPU_BINARY(And) TPU_BINARY(Or)
-    TPU_BINARY(Xor) TPU_BINARY(Shl) TPU_BINARY(Shr) TPU_BINARY(Eq) TPU_BINARY(Ne) TPU_BINARY(Lt) TPU_BINARY(Le)
-        TPU_BINARY(Gt) TPU_BINARY(Ge)
+TPU_BINARY(Rem)
+TPU_BINARY(Pow)
+TPU_BINARY(Atan2)
+TPU_BINARY(Max)
+TPU_BINARY(Min)
+TPU_BINARY(And)
+TPU_BINARY(Or)
+TPU_BINARY(Xor)
+TPU_BINARY(Shl)
+TPU_BINARY(Shr)
+TPU_BINARY(Eq)
+TPU_BINARY(Ne)
+TPU_BINARY(Lt)
+TPU_BINARY(Le)
+TPU_BINARY(Gt)
+TPU_BINARY(Ge)
 #undef TPU_BINARY
 #define TPU_OPERATOR(symbol, name)                                         \
   inline Tensor operator symbol(Tensor a, Tensor b) { return name(a, b); } \
   inline Tensor operator symbol(Tensor a, double b) { return name(a, b); } \
   inline Tensor operator symbol(double a, Tensor b) { return name(a, b); }
-            TPU_OPERATOR(+, Add) TPU_OPERATOR(-, Sub) TPU_OPERATOR(*, Mul) TPU_OPERATOR(/, Div) TPU_OPERATOR(<, Lt)
-                TPU_OPERATOR(<=, Le) TPU_OPERATOR(>, Gt) TPU_OPERATOR(>=, Ge)
+TPU_OPERATOR(+, Add)
+TPU_OPERATOR(-, Sub)
+TPU_OPERATOR(*, Mul)
+TPU_OPERATOR(/, Div)
+TPU_OPERATOR(<, Lt)
+TPU_OPERATOR(<=, Le)
+TPU_OPERATOR(>, Gt)
+TPU_OPERATOR(>=, Ge)
 #undef TPU_OPERATOR
-                    inline Tensor operator-(Tensor x) {
-  return Neg(x);
-}
+inline Tensor operator-(Tensor x) { return Neg(x); }
 inline Tensor operator&(Tensor a, Tensor b) { return And(a, b); }
 inline Tensor operator|(Tensor a, Tensor b) { return Or(a, b); }
 
