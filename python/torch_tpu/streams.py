@@ -18,13 +18,20 @@ class Stream(torch.Stream):
         return f"torch.tpu.Stream(device=tpu:{self.device_index}, stream_id={self.stream_id})"
 
 
-class Event(torch.Event):
-    """A point in a stream's order, with the time at which the stream reached it."""
+class _EventType(type(torch.Event)):
+    def __instancecheck__(cls, instance):
+        return type(instance) is torch.Event and instance.device.type == "tpu"
+
+
+class Event(torch.Event, metaclass=_EventType):
+    """A point in a stream's order, with the time at which the stream reached it.
+
+    Makes plain torch.Events: elapsed_time takes no instance of a subclass.
+    """
 
     def __new__(cls, enable_timing=False, blocking=False, interprocess=False, device=None):
         # The time is always taken; PyTorch asks for the flag before it gives the time out.
-        return super().__new__(
-            cls,
+        return torch.Event(
             device=torch.device("tpu", _index(device, optional=True)),
             enable_timing=enable_timing,
             blocking=blocking,
