@@ -99,6 +99,10 @@ void Collected::AddTensor(const Operator& op, const at::Tensor& tensor, bool in_
     AddHostTensor(op, tensor, in_list);
     return;
   }
+  if (tensor.is_conj() || tensor.is_neg()) {
+    AddTensor(op, tensor.resolve_conj().resolve_neg(), in_list);
+    return;
+  }
   const c10::DeviceIndex index = tensor.device().index();
   TORCH_CHECK(device < 0 || device == index,
               "Expected all tensors to be on the same device, but found at least two devices, tpu:", int{device},
@@ -132,7 +136,11 @@ void Collected::AddHostTensor(const Operator& op, const at::Tensor& tensor, bool
   spec.tensor_type = tensor.scalar_type();
   spec.wrapped_number = tensor.unsafeGetTensorImpl()->is_wrapped_number();
   const c10::Scalar number = tensor.item();
-  TORCH_CHECK_NOT_IMPLEMENTED(!number.isComplex(), "tpu: complex numbers mixed with tpu tensors (", op.name, ")");
+  if (number.isComplex()) {  // too wide for a scalar operand
+    words.push_back(Word(kHostTensorTag, static_cast<uint64_t>(spec.tensor_type) << 1 | spec.wrapped_number));
+    AddTensor(op, Upload(tensor, device < 0 ? static_cast<c10::DeviceIndex>(CurrentDevice()) : device), in_list);
+    return;
+  }
   uint64_t bits;
   if (number.isFloatingPoint()) {
     bits = std::bit_cast<uint64_t>(number.toDouble());

@@ -1,4 +1,5 @@
 // Shapes, strides, dtypes and errors from PyTorch itself: the call is made once on meta tensors of the same kinds.
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/TypeProperties.h>
@@ -251,6 +252,9 @@ std::unique_ptr<Signature> Infer(const Operator& op, at::ArrayRef<c10::IValue> a
   } catch (const c10::NotImplementedError&) {
     s->recordable = false;
     return s;
+  }
+  for (int m : op.mutated) {
+    for (const at::Tensor& t : TensorsOf(arguments[m])) at::assert_no_internal_overlap(t);
   }
   CheckTypes(op, arguments);
   s->host_kernel = std::make_unique<HostKernel>(HostKernel{op.recorded, {}, {}, {}, {}, {}, op.seeded});

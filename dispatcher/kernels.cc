@@ -2,11 +2,15 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Resize.h>
+#include <ATen/ops/_conj.h>
 #include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/_native_batch_norm_legit.h>
+#include <ATen/ops/_neg_view.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/conj_physical.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/neg.h>
 #include <ATen/ops/resize_native.h>
 #include <ATen/ops/set_native.h>
 #include <ATen/ops/unfold_native.h>
@@ -99,7 +103,20 @@ at::Tensor HostView(const at::Tensor& tensor, const std::string& what) {
   return at::from_blob(buffer->data(), tensor.sizes(), [value](void*) {}, at::TensorOptions(tensor.scalar_type()));
 }
 
+// The same memory without the bits that say "conjugated" and "negated" lazily.
+at::Tensor WithoutBits(const at::Tensor& t) {
+  const at::Tensor plain = t.is_conj() ? at::_conj(t) : t;
+  return plain.is_neg() ? at::_neg_view(plain) : plain;
+}
+
 at::Tensor CopyFrom(const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
+  if (self.is_conj() || dst.is_conj() || self.is_neg() || dst.is_neg()) {
+    at::Tensor source = WithoutBits(self);
+    if (self.is_conj() != dst.is_conj()) source = at::conj_physical(source);
+    if (self.is_neg() != dst.is_neg()) source = at::neg(source);
+    CopyFrom(source, WithoutBits(dst), non_blocking);
+    return dst;
+  }
   const bool from_tpu = self.device().type() == c10::DeviceType::PrivateUse1;
   const bool to_tpu = dst.device().type() == c10::DeviceType::PrivateUse1;
   if (from_tpu && to_tpu && self.device() == dst.device()) {
@@ -162,7 +179,14 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> NativeBatchNorm(const at::Tensor&
   return at::_native_batch_norm_legit(input, weight, bias, training, momentum, eps);
 }
 
+// Queued work holds the memory that it uses, on whichever stream.
+void RecordStream(at::Tensor&, c10::Stream) {}
+
+TORCH_LIBRARY_IMPL(aten, Conjugate, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
+TORCH_LIBRARY_IMPL(aten, Negative, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("record_stream", &RecordStream);
   m.impl("native_batch_norm", &NativeBatchNorm);
   m.impl("empty.memory_format", &Empty);
   m.impl("empty_strided", &EmptyStrided);

@@ -129,7 +129,13 @@ Operator::Operator(const c10::OperatorHandle& handle) : op(handle), recorded(han
   name = n.overload_name.empty() ? n.name : n.name + "." + n.overload_name;
   seeded = op.hasTag(at::Tag::nondeterministic_seeded);
   data_dependent = op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output);
-  static_scalars = Engine::Get().backend().StaticScalars(name);
+  // Numbers alone decide the shape of arange's result.
+  bool reads_tensors = false;
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    const bool tensors = kinds[i] == ArgumentKind::kTensor || kinds[i] == ArgumentKind::kTensorList;
+    reads_tensors = reads_tensors || (tensors && !IsOut(static_cast<int>(i)));
+  }
+  static_scalars = !reads_tensors || Engine::Get().backend().StaticScalars(name);
 }
 
 bool Operator::IsDefault(size_t argument, const c10::Scalar& value) const {

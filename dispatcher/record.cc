@@ -91,6 +91,9 @@ void Record(Operator& op, torch::jit::Stack* stack) {
   if (op.seeded) AddSeed(op, arguments, s->random_counters, collected);
   absl::InlinedVector<ValueRef, 4> results(s->call.results.size());
   Engine::Get().window(CurrentStream(collected.device)).Record(s->call, collected.operands, absl::MakeSpan(results));
+  if (C10_UNLIKELY(Engine::Get().mode() == Mode::kDebug)) {
+    for (const ValueRef& result : results) AwaitBuffer(result, op.name);
+  }
   size_t next = 0;
   torch::jit::Stack returns = Returns(op, arguments, *s, absl::MakeSpan(results), collected.device, &next);
   WriteMutated(op, arguments, *s, absl::MakeSpan(results), next);

@@ -8,6 +8,7 @@ import torch
 def apply():
     _fix_dlpack_device()
     _print_with_one_read()
+    _write_storages_from_the_cpu()
 
 
 def _fix_dlpack_device():
@@ -36,3 +37,14 @@ def _print_with_one_read():
         return original(self.cpu() if self.device.type == "tpu" else self, indent)
 
     _tensor_str._tensor_str = copied_first
+
+
+def _write_storages_from_the_cpu():
+    """Writing a storage wraps its address in a new one; ours can't be read through its address."""
+    original = torch.UntypedStorage._write_file
+
+    @functools.wraps(original)
+    def _write_file(self, *arguments):
+        return original(self.cpu() if self.device.type == "tpu" else self, *arguments)
+
+    torch.UntypedStorage._write_file = _write_file
