@@ -1,4 +1,5 @@
 // The cells of LSTM and GRU, which PyTorch takes as one operator on every device but the CPU: in terms of others.
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/sigmoid.h>

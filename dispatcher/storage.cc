@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <typeinfo>
 
 #include "dispatcher/allocator.h"
 #include "dispatcher/streams.h"
@@ -57,6 +58,8 @@ TpuStorage::TpuStorage(ValueRef value, const Layout* layout, c10::DeviceIndex de
 }
 
 TpuStorage& TpuStorage::Of(const c10::StorageImpl& storage) {
+  TORCH_CHECK(typeid(storage) == typeid(TpuStorage),
+              "tpu: this storage was made over foreign memory (from_blob), which the tpu device can't read");
   return static_cast<TpuStorage&>(const_cast<c10::StorageImpl&>(storage));
 }
 

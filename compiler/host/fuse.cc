@@ -155,10 +155,14 @@ void Fuser::Producers(Value v, llvm::SetVector<Operation*>& anchors) const {
 }
 
 bool Fuser::UsedOutside(Value v, const llvm::SetVector<Operation*>& ops) const {
+  // A view among the ops is written for those that can't read through it; the others read its source.
+  Operation* op = v.getDefiningOp();
+  bool written = op != nullptr && IsFreeOp(op) && ops.contains(op);
   for (Operation* user : v.getUsers()) {
-    if (ops.contains(user)) continue;
-    if (group_of_.count(user)) return true;
-    if (!IsFreeOp(user)) return true;
+    bool member = ops.contains(user);
+    if (member && !IsFreeOp(user)) continue;
+    if (written && !IsNestOp(user) && !ReadInPlace(user, v)) continue;
+    if (!member && (group_of_.count(user) || !IsFreeOp(user))) return true;
     if (UsedOutside(user->getResult(0), ops)) return true;
   }
   return false;
