@@ -29,8 +29,11 @@ void SetLibraryDirectories(std::string torch_directory, std::string own_director
   directories = new LibraryDirectories{std::move(torch_directory), std::move(own_directory)};
 }
 
+// PyTorch's bindings let Python's lock go around operators; a thread that Python knows takes it back for a look. The
+// caller holds no lock of ours.
 std::string UserFrame() {
-  if (!HoldsInterpreterLock()) return "";
+  if (Py_IsInitialized() == 0 || PyGILState_GetThisThreadState() == nullptr) return "";
+  const pybind11::gil_scoped_acquire acquire;
   std::string found;
   PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
   while (frame != nullptr) {

@@ -105,7 +105,8 @@ struct Operator {
 // operands' values.
 struct Collected {
   absl::InlinedVector<uint64_t, 24> words;
-  absl::InlinedVector<ValueRef, 4> values;  // of views, read for this call: keeps the operands below alive
+  absl::InlinedVector<ValueRef, 4> values;         // of views, read for this call: keeps the operands below alive
+  absl::InlinedVector<at::Tensor, 1> temporaries;  // made for this call: likewise
   absl::InlinedVector<Operand, 8> operands;
   absl::InlinedVector<ScalarSpec, 8> scalars;     // by operand
   absl::InlinedVector<const Layout*, 8> layouts;  // by operand; null for scalars
@@ -121,6 +122,7 @@ struct Collected {
 
  private:
   void AddTensor(const Operator& op, const at::Tensor& tensor, bool in_list);
+  void AddTemporary(const Operator& op, at::Tensor tensor, bool in_list);
   void AddHostTensor(const Operator& op, const at::Tensor& tensor, bool in_list);
   void AddScalar(const c10::Scalar& number, ScalarSpec::As as);
   void AddAttribute(const c10::IValue& value);

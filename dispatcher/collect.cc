@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "dispatcher/calls.h"
 #include "dispatcher/convert.h"
@@ -90,6 +91,11 @@ void Collected::Add(const Operator& op, size_t argument, const c10::Scalar& numb
   }
 }
 
+void Collected::AddTemporary(const Operator& op, at::Tensor tensor, bool in_list) {
+  temporaries.push_back(std::move(tensor));
+  AddTensor(op, temporaries.back(), in_list);
+}
+
 void Collected::AddTensor(const Operator& op, const at::Tensor& tensor, bool in_list) {
   if (!tensor.defined()) {
     words.push_back(kNone);
@@ -100,7 +106,7 @@ void Collected::AddTensor(const Operator& op, const at::Tensor& tensor, bool in_
     return;
   }
   if (tensor.is_conj() || tensor.is_neg()) {
-    AddTensor(op, tensor.resolve_conj().resolve_neg(), in_list);
+    AddTemporary(op, tensor.resolve_conj().resolve_neg(), in_list);
     return;
   }
   const c10::DeviceIndex index = tensor.device().index();
@@ -124,7 +130,7 @@ void Collected::AddTensor(const Operator& op, const at::Tensor& tensor, bool in_
 // A 0-dim CPU tensor is a number; CPU indices are copied here, as on other devices.
 void Collected::AddHostTensor(const Operator& op, const at::Tensor& tensor, bool in_list) {
   if (in_list && tensor.device().is_cpu() && c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/true)) {
-    AddTensor(op, Upload(tensor, device < 0 ? static_cast<c10::DeviceIndex>(CurrentDevice()) : device), in_list);
+    AddTemporary(op, Upload(tensor, device < 0 ? static_cast<c10::DeviceIndex>(CurrentDevice()) : device), in_list);
     return;
   }
   TORCH_CHECK(tensor.device().is_cpu() && tensor.dim() == 0 && !in_list,
@@ -138,7 +144,7 @@ void Collected::AddHostTensor(const Operator& op, const at::Tensor& tensor, bool
   const c10::Scalar number = tensor.item();
   if (number.isComplex()) {  // too wide for a scalar operand
     words.push_back(Word(kHostTensorTag, static_cast<uint64_t>(spec.tensor_type) << 1 | spec.wrapped_number));
-    AddTensor(op, Upload(tensor, device < 0 ? static_cast<c10::DeviceIndex>(CurrentDevice()) : device), in_list);
+    AddTemporary(op, Upload(tensor, device < 0 ? static_cast<c10::DeviceIndex>(CurrentDevice()) : device), in_list);
     return;
   }
   uint64_t bits;

@@ -110,7 +110,7 @@ void CheckTypes(const Operator& op, at::ArrayRef<c10::IValue> arguments) {
   } catch (const c10::Error& e) {
     const std::string_view what = e.what_without_backtrace();
     for (const std::string_view about :
-         {"dtype", "not implemented for", "scalar type", "type Float", "Unsupported type"}) {
+         {"dtype", "not implemented for", "scalar type", "type Float", "Unsupported type", "is not supported"}) {
       if (what.find(about) != what.npos) throw;
     }
   }

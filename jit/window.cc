@@ -41,13 +41,15 @@ void Window::Record(const Call& call, absl::Span<const Operand> operands, absl::
     if (other != nullptr && other != this) other->Cut(CutReason::kStreamSwitch, call.op);
   }
   bool cut_before = false, cut_after = false;
+  // Before the lock: seeing the Python frame can mean waiting for Python's lock.
+  std::string where = cold_.load(std::memory_order_relaxed) ? engine_.Where() : std::string();
   {
     std::lock_guard<std::mutex> lock(engine_.recording_lock());
     if (call.boundary && nodes_.size() >= kOpsBeforeBoundary) {
       CutLocked(CutReason::kContent, call.op);
       cut_before = true;
     }
-    Follow(call);
+    Follow(call, std::move(where));
     Node node{&call, static_cast<uint32_t>(operands_.size()), static_cast<uint32_t>(results_.size())};
     uint64_t h = Mix(hash_, reinterpret_cast<uintptr_t>(&call));
     for (size_t i = 0; i < operands.size(); ++i) {
@@ -103,15 +105,20 @@ ValueId Window::InputIdOf(const Operand& operand, const OperandType& type) {
   return id;
 }
 
-void Window::Follow(const Call& call) {
+void Window::Follow(const Call& call, std::string where) {
   const size_t n = nodes_.size();
   if (expected_ != nullptr && n < expected_->fragment.nodes.size() && expected_->fragment.nodes[n].call == &call)
     return;
   if (expected_ != nullptr) {
-    expected_ = nullptr;
+    Expect(nullptr);
     where_begin_ = n;
   }
-  where_.push_back(engine_.Where());
+  where_.push_back(std::move(where));
+}
+
+void Window::Expect(FragmentEntry* entry) {
+  expected_ = entry;
+  cold_.store(entry == nullptr, std::memory_order_relaxed);
 }
 
 void Window::CollectOutputs() {
@@ -122,15 +129,15 @@ void Window::CollectOutputs() {
 }
 
 void Window::Cut(CutReason reason, const std::string& what) {
+  const std::string where = engine_.Where();  // before the lock, as in Record
   std::lock_guard<std::mutex> lock(engine_.recording_lock());
-  CutLocked(reason, what);
+  CutLocked(reason, what, where);
 }
 
-void Window::CutLocked(CutReason reason, const std::string& what) {
+void Window::CutLocked(CutReason reason, const std::string& what, const std::string& where) {
   if (nodes_.empty()) return;
   Metrics& metrics = Metrics::Get();
-  const bool forced = reason != CutReason::kContent && reason != CutReason::kBound;
-  metrics.CountCut(reason, forced ? engine_.Where() : std::string(), what, static_cast<int>(nodes_.size()));
+  metrics.CountCut(reason, where, what, static_cast<int>(nodes_.size()));
   CollectOutputs();
   uint64_t h = hash_;
   for (ValueId v : outputs_) h = Mix(h, static_cast<uint32_t>(v));
@@ -152,7 +159,7 @@ void Window::CutLocked(CutReason reason, const std::string& what) {
   if (previous_ != nullptr) previous_->successor = entry;
   previous_ = entry;
   Reset();
-  expected_ = entry->successor;
+  Expect(entry->successor);
 }
 
 void Window::Launch(FragmentEntry& entry) {
@@ -176,7 +183,7 @@ void Window::Reset() {
   inputs_.clear();
   input_types_.clear();
   hash_ = 0;
-  expected_ = nullptr;
+  Expect(nullptr);
   where_.clear();
   where_begin_ = 0;
 }

@@ -5,6 +5,7 @@
 // the device while holding it.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -40,11 +41,12 @@ class Window {
  private:
   friend class Engine;
 
-  void CutLocked(CutReason reason, const std::string& what);
+  void CutLocked(CutReason reason, const std::string& what, const std::string& where = "");
   ValueId InputIdOf(const Operand& operand, const OperandType& type);
+  void Expect(FragmentEntry* entry);
   void CollectOutputs();
   void Launch(FragmentEntry& entry);
-  void Follow(const Call& call);
+  void Follow(const Call& call, std::string where);
   void Reset();
 
   Engine& engine_;
@@ -60,6 +62,7 @@ class Window {
   uint64_t hash_ = 0;
   // Recording follows a known fragment while each call is the expected one; while it doesn't, lines are noted.
   FragmentEntry* expected_ = nullptr;
+  std::atomic<bool> cold_{true};  // expected_ is null; read outside the lock as a hint
   FragmentEntry* previous_ = nullptr;
   std::vector<std::string> where_;  // of nodes from where_begin_ on
   size_t where_begin_ = 0;
