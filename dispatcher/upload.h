@@ -10,7 +10,7 @@ namespace tpu {
 
 // The tensor's elements, converted to `layout`'s dtype and broadcast to its sizes.
 ValueRef UploadValue(const at::Tensor& cpu, const Layout* layout, c10::DeviceIndex device);
-// Same dtype and sizes; row-major.
+// Same dtype, sizes and, where there are no gaps, strides.
 at::Tensor Upload(const at::Tensor& cpu, c10::DeviceIndex device);
 
 }  // namespace tpu

@@ -8,7 +8,7 @@ import torch
 def apply():
     _fix_dlpack_device()
     _print_with_one_read()
-    _write_storages_from_the_cpu()
+    _files_by_way_of_the_cpu()
 
 
 def _fix_dlpack_device():
@@ -39,8 +39,8 @@ def _print_with_one_read():
     _tensor_str._tensor_str = copied_first
 
 
-def _write_storages_from_the_cpu():
-    """Writing a storage wraps its address in a new one; ours can't be read through its address."""
+def _files_by_way_of_the_cpu():
+    """Reading and writing a storage goes through its address, where ours has nothing."""
     original = torch.UntypedStorage._write_file
 
     @functools.wraps(original)
@@ -48,3 +48,14 @@ def _write_storages_from_the_cpu():
         return original(self.cpu() if self.device.type == "tpu" else self, *arguments)
 
     torch.UntypedStorage._write_file = _write_file
+    set_from_file = torch.UntypedStorage._set_from_file
+
+    @functools.wraps(set_from_file)
+    def _set_from_file(self, *arguments):
+        if self.device.type != "tpu":
+            return set_from_file(self, *arguments)
+        read = torch.UntypedStorage(self.nbytes())
+        set_from_file(read, *arguments)
+        return self.copy_(read)
+
+    torch.UntypedStorage._set_from_file = _set_from_file

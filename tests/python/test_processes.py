@@ -123,6 +123,7 @@ def test_keyboard_interrupt():
         import signal, sys, torch
         signal.signal(signal.SIGINT, signal.default_int_handler)
         x = torch.zeros(64, device="tpu")
+        (x + 1).clamp(max=5).cpu()  # an operator's first call imports PyTorch's shape inference, which no ^C may cut
         print("ready", flush=True)
         try:
             while True:

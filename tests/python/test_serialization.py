@@ -103,6 +103,7 @@ def test_numpy_and_lists():
     assert torch.as_tensor(numpy.ones(3), device="tpu").cpu().numpy().sum() == 3
 
 
+@pytest.mark.xfail(strict=True, reason="DLPack wraps the storage address, which is reserved but not mapped")
 def test_dlpack():
     x = torch.arange(4.0, device="tpu")
     assert x.__dlpack_device__()[1] == 0
