@@ -131,7 +131,7 @@ def test_keyboard_interrupt():
                 x = x.clamp(max=5)
         except KeyboardInterrupt:
             pass
-        assert x[0].item() == 5
+        assert x[0].item() in (5, 6)  # between the two lines or after them
         print((torch.ones(2, device="tpu") + 1).tolist(), flush=True)
     """
     import textwrap
