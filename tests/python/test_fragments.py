@@ -138,7 +138,9 @@ def test_explain_names_the_line(metrics):
     assert "<table>" in report._repr_html_()
 
 
-@pytest.mark.xfail(strict=True, reason="tier 0 does not tell kernels without a lowering from those whose program is still compiling")
+@pytest.mark.xfail(
+    strict=True, reason="tier 0 does not tell kernels without a lowering from those whose program is still compiling"
+)
 def test_explain_names_host_kernels(metrics):
     torch.linalg.svd(torch.randn(4, 4, device="tpu"))[1].cpu()
     assert any("svd" in name for name in torch.tpu.explain().host_kernels), torch.tpu.explain().host_kernels

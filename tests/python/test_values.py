@@ -114,7 +114,9 @@ def test_empty_products():
     check(lambda a, b: (a @ b, b @ a), torch.ones(3, 0), torch.ones(0, 3))
 
 
-@pytest.mark.xfail(strict=True, reason="PyTorch's meta function of max does not check for no elements: the error comes at the read")
+@pytest.mark.xfail(
+    strict=True, reason="PyTorch's meta function of max does not check for no elements: the error comes at the read"
+)
 def test_max_of_nothing_raises_as_on_cpu():
     for device in ("cpu", "tpu"):
         with pytest.raises(RuntimeError, match="numel"):
