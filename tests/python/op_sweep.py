@@ -136,7 +136,8 @@ def flatten(torch, result):
 
 
 RANDOM = (
-    "dropout rrelu rand randn randint bernoulli multinomial normal uniform exponential cauchy geometric log_normal randperm"
+    "dropout rrelu rand randn randint bernoulli multinomial normal uniform exponential cauchy geometric log_normal "
+    "randperm"
 ).split()
 UNINITIALIZED = {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted", "resize_"}
 
