@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "jit/metrics.h"
 #include "runtime/bytes.h"
 #include "runtime/flags.h"
 
@@ -220,6 +221,7 @@ void ProgramCache::Evict() {
 }
 
 void ProgramCache::WarnOnce(const std::string& message) {
+  Metrics::Get().disk_cache_errors.fetch_add(1, std::memory_order_relaxed);
   std::lock_guard<std::mutex> lock(mutex_);
   if (std::exchange(warned_, true)) return;
   std::fprintf(stderr, "torch_tpu: program cache: %s\n", message.c_str());
