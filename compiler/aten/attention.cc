@@ -9,6 +9,8 @@
 namespace tpu::aten {
 namespace {
 
+using ir::Triangle;
+
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 struct Attention {
@@ -23,28 +25,39 @@ Shape Batch(Tensor x) {
   return batch;
 }
 
-// a @ b.T over the last two dims.
-Tensor ProductTransposed(Tensor a, Tensor b, DType result) {
-  return ir::Dot(a, b, Batch(a), Batch(b), {a.rank() - 1}, {b.rank() - 1}, result);
+// a @ b over the last two dims.
+Tensor Product(Tensor a, Tensor b, DType result, Triangle triangle) {
+  return ir::Dot(a, b, Batch(a), Batch(b), {a.rank() - 1}, {b.rank() - 2}, result, triangle);
+}
+// a @ b.T
+Tensor ProductTransposed(Tensor a, Tensor b, DType result, Triangle triangle) {
+  return ir::Dot(a, b, Batch(a), Batch(b), {a.rank() - 1}, {b.rank() - 1}, result, triangle);
 }
 // a.T @ b
-Tensor TransposedProduct(Tensor a, Tensor b, DType result) {
-  return ir::Dot(a, b, Batch(a), Batch(b), {a.rank() - 2}, {b.rank() - 2}, result);
+Tensor TransposedProduct(Tensor a, Tensor b, DType result, Triangle triangle) {
+  return ir::Dot(a, b, Batch(a), Batch(b), {a.rank() - 2}, {b.rank() - 2}, result, triangle);
 }
+
+// [length of the queries, of the keys]: which keys a query sees.
+Tensor Visible(const Attention& a) {
+  Emitter& e = a.query.emitter();
+  Shape matrix{a.query.size(-2), a.key.size(-2)};
+  return e.Iota(DType::kInt32, matrix, 1) <= e.Iota(DType::kInt32, matrix, 0);
+}
+// What is known of products whose result, or whose left side, only has what is visible.
+Triangle ResultOf(const Attention& a) { return a.causal ? Triangle::result_lower : Triangle::none; }
+Triangle LeftOf(const Attention& a) { return a.causal ? Triangle::lhs_lower : Triangle::none; }
+Triangle TurnedLeftOf(const Attention& a) { return a.causal ? Triangle::lhs_upper : Triangle::none; }
 
 Tensor Scores(const Attention& a) {
   Emitter& e = a.query.emitter();
   DType compute = OpMath(a.query.dtype());
-  Tensor scores = ProductTransposed(a.query, a.key, compute) * ir::Convert(a.scale, compute);
+  Tensor scores = ProductTransposed(a.query, a.key, compute, ResultOf(a)) * ir::Convert(a.scale, compute);
   if (a.bias) {
     scores = a.bias.dtype() == DType::kBool ? ir::Select(a.bias, scores, e.Constant(compute, -kInfinity))
                                             : scores + ir::Convert(a.bias, compute);
   }
-  if (a.causal) {
-    Shape matrix{a.query.size(-2), a.key.size(-2)};
-    Tensor visible = e.Iota(DType::kInt32, matrix, 1) <= e.Iota(DType::kInt32, matrix, 0);
-    scores = ir::Select(visible, scores, e.Constant(compute, -kInfinity));
-  }
+  if (a.causal) scores = ir::Select(Visible(a), scores, e.Constant(compute, -kInfinity));
   return scores;
 }
 
@@ -63,7 +76,8 @@ Forward Run(const Attention& a) {
   Tensor shift = ir::Select(ir::Eq(greatest, -kInfinity), 0, greatest);
   Tensor e = ir::Exp(scores - shift), sum = ir::Sum(e, {last}, true);
   Tensor weights = ir::Select(ir::Eq(sum, 0), 0, e / sum);
-  Tensor output = MatMul(ir::Convert(weights, a.value.dtype()), a.value, a.value.dtype());
+  DType stored = a.value.dtype();
+  Tensor output = Product(ir::Convert(weights, stored), a.value, stored, LeftOf(a));
   Shape rows(scores.dims().drop_back());
   return {output, ir::Reshape(ir::Log(sum) + shift, rows)};
 }
@@ -78,10 +92,11 @@ Gradients Differentiate(const Attention& a, Tensor dy, Tensor output, Tensor log
   Tensor weights = ir::Select(ir::Eq(scores, -kInfinity), 0, ir::Exp(scores - row));
   Tensor rounded = ir::Convert(weights, stored), wide_dy = ir::Convert(dy, compute);
   Tensor delta = ir::Sum(wide_dy * ir::Convert(output, compute), {dy.rank() - 1}, true);
-  Tensor dscores = weights * (ProductTransposed(dy, a.value, compute) - delta);
+  Tensor dscores = weights * (ProductTransposed(dy, a.value, compute, ResultOf(a)) - delta);
+  if (a.causal) dscores = ir::Select(Visible(a), dscores, 0);
   Tensor scaled = ir::Convert(dscores * ir::Convert(a.scale, compute), stored);
-  return {MatMul(scaled, a.key, stored), TransposedProduct(scaled, a.query, stored),
-          TransposedProduct(rounded, dy, stored), dscores};
+  return {Product(scaled, a.key, stored, LeftOf(a)), TransposedProduct(scaled, a.query, stored, TurnedLeftOf(a)),
+          TransposedProduct(rounded, dy, stored, TurnedLeftOf(a)), dscores};
 }
 
 // Only shapes without grouped heads, and no dropout that a number of the fragment might turn on.

@@ -73,6 +73,7 @@ GemmSource PlanGemm(ir::DotOp dot) {
   step.m = lhs.getDimSize(rank - 2);
   step.k = lhs.getDimSize(rank - 1);
   step.n = rhs.getDimSize(rank - 1);
+  step.triangle = static_cast<Triangle>(dot.getTriangle());
   step.trans_a = a.transposed;
   step.trans_b = b.transposed;
   step.lda = a.leading;
@@ -102,7 +103,8 @@ GemmSource PlanGemm(ir::DotOp dot) {
   std::reverse(step.stride_b.begin(), step.stride_b.end());
   std::reverse(step.stride_c.begin(), step.stride_c.end());
   // One shared right side: the batch is more rows.
-  if (step.batch.size() == 1 && step.stride_b[0] == 0 && !step.trans_a && step.stride_a[0] == step.m * step.lda) {
+  if (step.batch.size() == 1 && step.stride_b[0] == 0 && !step.trans_a && step.triangle == Triangle::kNone &&
+      step.stride_a[0] == step.m * step.lda) {
     step.m *= step.batch[0];
     step.batch.clear();
     step.stride_a.clear();

@@ -843,6 +843,7 @@ KernelShape Emitter::Emit() {
   int64_t per_row = blocks ? (inner + block - 1) / std::max<int64_t>(block, 1) : 1;
   KernelShape shape;
   shape.extent = outer * per_row;
+  shape.block = tiled_ >= 0 ? 0 : block;
   For(begin(), end(), 1, [&](Value* item) {
     if (nest_.loops.empty()) {
       return StoreOutputs([](const NestOutput&) { return true; });

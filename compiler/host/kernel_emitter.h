@@ -15,6 +15,9 @@ namespace tpu::host {
 struct KernelShape {
   int64_t extent = 1;
   int64_t grain = 1;  // items that are worth a task of their own
+  // Items are numbered row-major over the kept loops, the innermost of them (where it is the innermost loop of all) by
+  // blocks of so many positions. 0: in some other order.
+  int64_t block = 0;
 };
 
 KernelShape EmitKernel(const LoopNest& nest, llvm::Module& module);

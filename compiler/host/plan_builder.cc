@@ -9,6 +9,7 @@
 #include "compiler/host/gemm.h"
 #include "compiler/host/kernel_compiler.h"
 #include "compiler/host/special_kernels.h"
+#include "compiler/host/tile_loops.h"
 #include "compiler/ir/dialect.h"
 #include "compiler/ir/types.h"
 #include "mlir/IR/AsmState.h"
@@ -45,6 +46,12 @@ class Builder {
     plan_.slots.push_back(slot);
     return static_cast<uint32_t>(plan_.slots.size()) - 1;
   }
+  // `inputs`: how many of its slots it reads, the others it writes.
+  void AddStep(Step step, size_t inputs, Slices slices = {}) {
+    plan_.steps.push_back(std::move(step));
+    inputs_.push_back(inputs);
+    slices_of_.push_back(std::move(slices));
+  }
   void AssignInputs();
   void AssignOutputs();
   void AssignResult(Value v);
@@ -58,6 +65,9 @@ class Builder {
     return llvm::all_of(op->getUsers(), [&](Operation* user) { return IsMadeInside(user, op.getResult()); });
   }
   void FindOverwrites(const LoopNest& nest, const Step& step);
+  void FormLoops();
+  std::vector<size_t> Times() const;
+  void Donate(const std::vector<size_t>& times);
   void PlaceTemporaries();
   uint32_t AddKernel(KernelCode code);
   static std::string Label(ir::FusionOp op);
@@ -73,6 +83,8 @@ class Builder {
     size_t step;
   };
   std::vector<Candidate> overwrites_;
+  std::vector<size_t> inputs_;  // of each step: how many of its slots it reads
+  std::vector<Slices> slices_of_;
 };
 
 void Builder::AssignInputs() {
@@ -162,7 +174,7 @@ absl::Status Builder::AddFusion(ir::FusionOp op) {
   step.kernel.extent = kernel->shape.extent;
   step.kernel.grain = kernel->shape.grain;
   FindOverwrites(*nest, step);
-  if (step.kernel.extent > 0) plan_.steps.push_back(std::move(step));
+  if (step.kernel.extent > 0) AddStep(std::move(step), nest->inputs.size(), SlicesOf(*nest, kernel->shape));
   return absl::OkStatus();
 }
 
@@ -204,7 +216,7 @@ absl::Status Builder::AddSpecial(Operation* op) {
   step.kernel.kernel = AddKernel(std::move(special->kernel.code));
   step.kernel.extent = special->kernel.shape.extent;
   step.kernel.grain = special->kernel.shape.grain;
-  if (step.kernel.extent > 0) plan_.steps.push_back(std::move(step));
+  if (step.kernel.extent > 0) AddStep(std::move(step), special->inputs.size());
   return absl::OkStatus();
 }
 
@@ -216,7 +228,13 @@ void Builder::AddGemm(ir::DotOp op) {
   step.label = absl::StrCat("dot ", source.step.m, "x", source.step.n, "x", source.step.k);
   step.gemm = source.step;
   step.slots = {SlotOf(source.a), SlotOf(source.b), slots_[op.getResult()]};
-  if (BytesOf(op.getResult()) > 0) plan_.steps.push_back(std::move(step));
+  if (BytesOf(op.getResult()) == 0) return;
+  auto elements = [&](int i, DType type) {
+    return static_cast<int64_t>(plan_.slots[step.slots[i]].bytes / SizeOf(type));
+  };
+  Slices slices =
+      SlicesOf(step.gemm, elements(0, step.gemm.dtype), elements(1, step.gemm.dtype), elements(2, step.gemm.out_dtype));
+  AddStep(std::move(step), 2, std::move(slices));
 }
 
 void Builder::AddCall(ir::AtenOp op) {
@@ -238,7 +256,7 @@ void Builder::AddCall(ir::AtenOp op) {
       if (Root(v) == result) plan_.outputs[i].source = slot.index;
     }
   }
-  plan_.steps.push_back(std::move(step));
+  AddStep(std::move(step), op.getNumOperands());
 }
 
 absl::Status Builder::AddConstant(ir::ConstantOp op) {
@@ -288,25 +306,30 @@ absl::Status Builder::AddSteps() {
     step.kind = Step::Kind::kCopy;
     step.label = "copy";
     step.slots = {slots_[root], NewSlot(slot)};
-    plan_.steps.push_back(std::move(step));
+    AddStep(std::move(step), 1);
   }
   return absl::OkStatus();
 }
 
-void Builder::PlaceTemporaries() {
-  struct Life {
-    size_t first = SIZE_MAX, last = 0;
-  };
-  std::vector<Life> lives(plan_.slots.size());
-  for (size_t s = 0; s < plan_.steps.size(); ++s) {
-    auto touch = [&](uint32_t slot) {
-      lives[slot].first = std::min(lives[slot].first, s);
-      lives[slot].last = std::max(lives[slot].last, s);
-    };
-    for (uint32_t slot : plan_.steps[s].slots) touch(slot);
-    for (uint32_t slot : plan_.steps[s].gemm.epilogue_slots) touch(slot);
+void Builder::FormLoops() {
+  const std::vector<size_t> former = FormTileLoops(plan_, slices_of_, inputs_);
+  std::vector<size_t> now(former.size());
+  for (size_t i = 0; i < former.size(); ++i) now[former[i]] = i;
+  for (Candidate& c : overwrites_) c.step = now[c.step];
+}
+
+// When each step runs: those of a tile loop all at once.
+std::vector<size_t> Builder::Times() const {
+  std::vector<size_t> times(plan_.steps.size());
+  for (size_t i = 0; i < times.size(); ++i) times[i] = i;
+  for (const TileLoop& loop : plan_.tile_loops) {
+    for (size_t i = 0; i < loop.count; ++i) times[loop.first + i] = loop.first;
   }
-  // Donations: the last reader of the input is the step that writes the output.
+  return times;
+}
+
+// Donations: no step reads the input after, or at the time of, the step that writes the output.
+void Builder::Donate(const std::vector<size_t>& times) {
   std::vector<bool> taken(plan_.num_inputs, false);
   for (const OutputSpec& output : plan_.outputs) {
     if (output.kind == OutputSpec::Kind::kInput) taken[output.source] = true;
@@ -315,15 +338,31 @@ void Builder::PlaceTemporaries() {
     OutputSpec& output = plan_.outputs[c.output];
     if (output.may_overwrite >= 0 || taken[c.input]) continue;
     bool last = true;
-    for (size_t slot = 0; slot < plan_.slots.size(); ++slot) {
-      if (plan_.slots[slot].kind == Slot::Kind::kInput && plan_.slots[slot].index == static_cast<uint32_t>(c.input)) {
-        last &= lives[slot].last <= c.step;
+    for (size_t s = 0; s < plan_.steps.size(); ++s) {
+      if (s == c.step || times[s] < times[c.step]) continue;
+      for (uint32_t slot : plan_.steps[s].slots) {
+        const Slot& at = plan_.slots[slot];
+        last &= at.kind != Slot::Kind::kInput || at.index != static_cast<uint32_t>(c.input);
       }
     }
-    // The output must not be touched before this step either.
     if (!last) continue;
     output.may_overwrite = c.input;
     taken[c.input] = true;
+  }
+}
+
+void Builder::PlaceTemporaries() {
+  const std::vector<size_t> times = Times();
+  Donate(times);
+  struct Life {
+    size_t first = SIZE_MAX, last = 0;
+  };
+  std::vector<Life> lives(plan_.slots.size());
+  for (size_t s = 0; s < plan_.steps.size(); ++s) {
+    for (uint32_t slot : plan_.steps[s].slots) {
+      lives[slot].first = std::min(lives[slot].first, times[s]);
+      lives[slot].last = std::max(lives[slot].last, times[s]);
+    }
   }
   // First fit, in order of first use.
   struct Placed {
@@ -356,6 +395,7 @@ absl::StatusOr<Plan> Builder::Build() {
   AssignInputs();
   AssignOutputs();
   if (absl::Status status = AddSteps(); !status.ok()) return status;
+  FormLoops();
   PlaceTemporaries();
   return std::move(plan_);
 }

@@ -60,11 +60,14 @@ def Tpu_ReduceKind
     : Tpu_Enum<"ReduceKind", "how elements are combined", ["sum", "prod", "max", "min", "all", "any"]>;
 def Tpu_ExtremumKind : Tpu_Enum<"ExtremumKind", "which extremum", ["max", "min"]>;
 def Tpu_ScatterKind : Tpu_Enum<"ScatterKind", "how an update meets the base", ["set", "add", "mul", "max", "min"]>;
+def Tpu_Triangle
+    : Tpu_Enum<"Triangle", "what is known of a product", ["none", "result_lower", "lhs_lower", "lhs_upper"]>;
 
 def Tpu_CompareKindAttr : Tpu_EnumAttr<Tpu_CompareKind, "compare_kind">;
 def Tpu_ReduceKindAttr : Tpu_EnumAttr<Tpu_ReduceKind, "reduce_kind">;
 def Tpu_ExtremumKindAttr : Tpu_EnumAttr<Tpu_ExtremumKind, "extremum_kind">;
 def Tpu_ScatterKindAttr : Tpu_EnumAttr<Tpu_ScatterKind, "scatter_kind">;
+def Tpu_TriangleAttr : Tpu_EnumAttr<Tpu_Triangle, "triangle">;
 
 class Tpu_Op<string mnemonic, list<Trait> traits = []> : Op<Tpu_Dialect, mnemonic, !listconcat([Pure], traits)> {
   let assemblyFormat = "operands attr-dict `:` functional-type(operands, results)";

@@ -238,10 +238,11 @@ std::pair<Tensor, Tensor> Sort(Tensor x, int64_t dim, bool descending) {
   return {x.emitter().Wrap(op.getValues()), x.emitter().Wrap(op.getIndices())};
 }
 
-Tensor Dot(Tensor a, Tensor b, Ints a_batch, Ints b_batch, Ints a_contract, Ints b_contract, DType result) {
+Tensor Dot(Tensor a, Tensor b, Ints a_batch, Ints b_batch, Ints a_contract, Ints b_contract, DType result,
+           Triangle triangle) {
   Shape dims = DotShape(a.type(), b.type(), a_batch, b_batch, a_contract, b_contract);
   return a.emitter().Make<DotOp>(a.emitter().Type(result, dims), a.value(), b.value(), a_batch, b_batch, a_contract,
-                                 b_contract);
+                                 b_contract, triangle);
 }
 
 Tensor Take(Tensor x, Tensor indices, int64_t dim) { return x.emitter().Make<TakeOp>(x.value(), indices.value(), dim); }

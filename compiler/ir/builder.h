@@ -185,7 +185,8 @@ struct Window {
 Tensor WindowReduce(ReduceKind kind, Tensor x, const Window& w);
 Tensor WindowArgReduce(ExtremumKind kind, Tensor x, const Window& w);
 std::pair<Tensor, Tensor> Sort(Tensor x, int64_t dim, bool descending);
-Tensor Dot(Tensor a, Tensor b, Ints a_batch, Ints b_batch, Ints a_contract, Ints b_contract, DType result);
+Tensor Dot(Tensor a, Tensor b, Ints a_batch, Ints b_batch, Ints a_contract, Ints b_contract, DType result,
+           Triangle triangle = Triangle::none);
 
 // Positions that are data.
 Tensor Take(Tensor x, Tensor indices, int64_t dim);

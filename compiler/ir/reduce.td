@@ -38,9 +38,15 @@ def Tpu_DotOp : Tpu_Op<"dot"> {
     C2. Every dim is named at most once for its operand and is < its rank.
     C3. Operands have one element type; the result's is that or wider of its kind.
     C4. Result dims: batch, lhs free, rhs free.
+    C5. triangle is none unless there is one lhs free, one rhs free and one contracted dim.
+
+    triangle says what a device need not compute. result_lower: elements whose rhs free position is greater than their
+    lhs free position may be anything, NaN too. lhs_lower, lhs_upper: lhs is zero where the contracted position is
+    greater, or less, than the free position.
   }];
   let arguments = (ins Tpu_Arithmetic:$lhs, Tpu_Arithmetic:$rhs, DenseI64ArrayAttr:$lhs_batch,
-                   DenseI64ArrayAttr:$rhs_batch, DenseI64ArrayAttr:$lhs_contract, DenseI64ArrayAttr:$rhs_contract);
+                   DenseI64ArrayAttr:$rhs_batch, DenseI64ArrayAttr:$lhs_contract, DenseI64ArrayAttr:$rhs_contract,
+                   DefaultValuedAttr<Tpu_TriangleAttr, "::tpu::ir::Triangle::none">:$triangle);
   let results = (outs Tpu_Arithmetic:$result);
   let assemblyFormat = [{
     $lhs `,` $rhs `batch` $lhs_batch `x` $rhs_batch `contract` $lhs_contract `x` $rhs_contract attr-dict `:`

@@ -170,6 +170,11 @@ LogicalResult DotOp::verify() {
       ArrayRef<int64_t>(DotShape(lhs, rhs, getLhsBatch(), getRhsBatch(), getLhsContract(), getRhsContract()))) {
     return emitOpError("C4: result dims must be batch, lhs free, rhs free");
   }
+  const int64_t named = static_cast<int64_t>(getLhsBatch().size() + getLhsContract().size());
+  if (getTriangle() != Triangle::none &&
+      (getLhsContract().size() != 1 || lhs.getRank() != named + 1 || rhs.getRank() != named + 1)) {
+    return emitOpError("C5: a triangle needs one free dim of each operand and one contracted dim");
+  }
   return success();
 }
 

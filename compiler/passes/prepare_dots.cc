@@ -98,7 +98,7 @@ void Prepare(ir::DotOp op) {
     sizes.push_back(left.getDimSize(rank - 2));
     sizes.push_back(right.getDimSize(rank - 1));
     result = ir::DotOp::create(b, loc, RankedTensorType::get(sizes, out), lhs, rhs, batch, batch, Dims{rank - 1},
-                               Dims{rank - 2});
+                               Dims{rank - 2}, op.getTriangle());
   }
   op.getResult().replaceAllUsesWith(Reshape(b, loc, result, ir::TensorTypeOf(op.getResult()).getShape()));
   op.erase();

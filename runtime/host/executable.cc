@@ -42,6 +42,7 @@ class PlanExecutable final : public Executable {
   absl::Status Allocate(Frame& frame) const;
   void Resolve(Frame& frame) const;
   absl::Status RunStep(const Step& step, Frame& frame, const NodeRunner& run_node) const;
+  absl::Status RunTiles(const TileLoop& loop, Frame& frame) const;
   absl::Status RunCall(const Step& step, Frame& frame, const NodeRunner& run_node) const;
   absl::StatusOr<BufferRef> BufferOf(uint32_t slot, const Frame& frame) const;
   absl::StatusOr<BufferRef> Detached(BufferRef result, uint64_t bytes, const Frame& frame) const;
@@ -103,8 +104,12 @@ absl::Status PlanExecutable::Launch(absl::Span<Argument> inputs, absl::Span<Buff
 absl::Status PlanExecutable::Run(Frame& frame, const NodeRunner& run_node) const {
   if (absl::Status status = Allocate(frame); !status.ok()) return status;
   Resolve(frame);
-  for (const Step& step : plan_.steps) {
-    if (absl::Status status = RunStep(step, frame, run_node); !status.ok()) return status;
+  auto loop = plan_.tile_loops.begin();
+  for (size_t i = 0; i < plan_.steps.size();) {
+    const bool tiled = loop != plan_.tile_loops.end() && loop->first == i;
+    absl::Status status = tiled ? RunTiles(*loop, frame) : RunStep(plan_.steps[i], frame, run_node);
+    if (!status.ok()) return status;
+    i += tiled ? (loop++)->count : 1;
   }
   for (size_t i = 0; i < frame.outputs.size(); ++i) {
     const OutputSpec& spec = plan_.outputs[i];
@@ -206,13 +211,7 @@ absl::Status PlanExecutable::RunStep(const Step& step, Frame& frame, const NodeR
       break;
     }
     case Step::Kind::kGemm: {
-      Pointers pointers;
-      Epilogue epilogue;
-      if (step.gemm.epilogue >= 0) {
-        pointers = PointersOf(step.gemm.epilogue_slots, frame);
-        epilogue = {functions_[step.gemm.epilogue], pointers.data()};
-      }
-      RunGemm(step.gemm, frame.slots[step.slots[0]], frame.slots[step.slots[1]], frame.slots[step.slots[2]], epilogue);
+      RunGemm(step.gemm, frame.slots[step.slots[0]], frame.slots[step.slots[1]], frame.slots[step.slots[2]]);
       break;
     }
     case Step::Kind::kCopy:
@@ -223,6 +222,31 @@ absl::Status PlanExecutable::RunStep(const Step& step, Frame& frame, const NodeR
   }
   if (frame.error != 0) return absl::OutOfRangeError(absl::StrCat("index out of range in ", step.label));
   return absl::OkStatus();
+}
+
+absl::Status PlanExecutable::RunTiles(const TileLoop& loop, Frame& frame) const {
+  const absl::Span<const Step> steps = absl::MakeConstSpan(plan_.steps).subspan(loop.first, loop.count);
+  absl::InlinedVector<Pointers, 8> pointers;
+  for (const Step& step : steps) pointers.push_back(PointersOf(step.slots, frame));
+  auto run = [&](size_t i, int64_t tile) {
+    const Step& step = steps[i];
+    void** at = pointers[i].data();
+    const int64_t extent = (step.kind == Step::Kind::kGemm ? RowsOf(step.gemm) : step.kernel.extent) / loop.tiles;
+    if (step.kind == Step::Kind::kGemm) {
+      RunGemmRows(step.gemm, at[0], at[1], at[2], tile * extent, (tile + 1) * extent);
+    } else {
+      functions_[step.kernel.kernel](at, tile * extent, (tile + 1) * extent);
+    }
+  };
+  ParallelFor(loop.tiles, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t tile = begin; tile < end; ++tile) {
+      for (size_t i = 0; i < steps.size(); ++i) run(i, tile);
+    }
+  });
+  if (frame.error == 0) return absl::OkStatus();
+  std::string labels;
+  for (const Step& step : steps) absl::StrAppend(&labels, labels.empty() ? "" : "; ", step.label);
+  return absl::OutOfRangeError(absl::StrCat("index out of range in ", labels));
 }
 
 absl::Status PlanExecutable::RunCall(const Step& step, Frame& frame, const NodeRunner& run_node) const {

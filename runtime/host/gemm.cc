@@ -13,8 +13,8 @@ constexpr int64_t kTaskWork = 128 << 10;
 constexpr int64_t kLeastRows = 48;
 constexpr int64_t kLeastCols = 64;
 constexpr int64_t kLeastWideCols = 256;
-// Rows of C that an epilogue finds still in cache.
-constexpr int64_t kEpilogueBytes = 512 << 10;
+// Rows of a block whose length or depth follows the diagonal.
+constexpr int64_t kTriangleRows = 32;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t RoundUp(int64_t a, int64_t unit) { return CeilDiv(a, unit) * unit; }
@@ -27,26 +27,23 @@ struct Cutting {
   int64_t grain = 1;  // blocks in a task, at least
 };
 
-Cutting Cut(const GemmStep& g, bool epilogue) {
+Cutting Cut(const GemmStep& g) {
   Cutting cut;
   for (int64_t size : g.batch) cut.batches *= size;
   cut.rows = g.m;
   cut.cols = g.n;
-  const int64_t threads = NumThreads();
   const double work =
       static_cast<double>(g.m) * static_cast<double>(g.n) * static_cast<double>(std::max<int64_t>(g.k, 1));
   const int64_t most_blocks = static_cast<int64_t>(std::max(1.0, work / static_cast<double>(kTaskWork)));
-  if (epilogue) {
-    const int64_t row_bytes = g.n * static_cast<int64_t>(SizeOf(g.out_dtype));
-    cut.rows =
-        std::clamp(kEpilogueBytes / std::max<int64_t>(row_bytes, 1), kLeastRows * 4, std::max(g.m, kLeastRows * 4));
-  }
-  if (threads > 1 && cut.batches < 2 * threads) {
+  const int64_t threads = NumThreads();
+  if (g.triangle != Triangle::kNone) {
+    cut.rows = kTriangleRows;
+  } else if (threads > 1 && cut.batches < 2 * threads) {
     const int64_t wanted = std::min(most_blocks, CeilDiv(2 * threads, std::max<int64_t>(cut.batches, 1)));
     // Few rows against a long k: blocks of columns, so that A, the smaller, is what every block packs again.
-    const bool wide = !epilogue && g.n >= 2 * g.m && g.n >= kLeastWideCols * wanted && g.k >= g.n;
+    const bool wide = g.n >= 2 * g.m && g.n >= kLeastWideCols * wanted && g.k >= g.n;
     if (g.m >= kLeastRows * wanted && !wide) {
-      cut.rows = std::min(cut.rows, RoundUp(CeilDiv(g.m, wanted), 16));
+      cut.rows = RoundUp(CeilDiv(g.m, wanted), 16);
     } else if (wanted > 1) {
       cut.cols = std::max(kLeastCols, RoundUp(CeilDiv(g.n, wanted), 16));
     }
@@ -70,45 +67,63 @@ int64_t BatchOffset(const GemmStep& g, const std::vector<int64_t>& strides, int6
   return offset;
 }
 
+// Rows [row, row + rows) x columns [col, col + cols) of one matrix of the batch, less what a triangle saves.
+void RunBlock(const GemmStep& g, const void* a, const void* b, void* c, int64_t batch, int64_t row, int64_t rows,
+              int64_t col, int64_t cols) {
+  int64_t depth = 0, end = g.k;  // of k
+  if (g.triangle == Triangle::kResultLower) cols = std::min(cols, row + rows - col);
+  if (g.triangle == Triangle::kLhsLower) end = std::min(end, row + rows);
+  if (g.triangle == Triangle::kLhsUpper) depth = std::min(end, row);
+  if (cols <= 0) return;
+  const int64_t in_size = static_cast<int64_t>(SizeOf(g.dtype)), out_size = static_cast<int64_t>(SizeOf(g.out_dtype));
+  const int64_t at_a =
+      g.offset_a + BatchOffset(g, g.stride_a, batch) + (g.trans_a ? depth * g.lda + row : row * g.lda + depth);
+  const int64_t at_b =
+      g.offset_b + BatchOffset(g, g.stride_b, batch) + (g.trans_b ? col * g.ldb + depth : depth * g.ldb + col);
+  const int64_t at_c = g.offset_c + BatchOffset(g, g.stride_c, batch) + row * g.ldc + col;
+  MultiplyBlock({.dtype = g.dtype,
+                 .out_dtype = g.out_dtype,
+                 .trans_a = g.trans_a,
+                 .trans_b = g.trans_b,
+                 .accumulate = g.accumulate,
+                 .m = rows,
+                 .n = cols,
+                 .k = end - depth,
+                 .lda = g.lda,
+                 .ldb = g.ldb,
+                 .ldc = g.ldc,
+                 .a = static_cast<const char*>(a) + at_a * in_size,
+                 .b = static_cast<const char*>(b) + at_b * in_size,
+                 .c = static_cast<char*>(c) + at_c * out_size});
+}
+
 }  // namespace
 
-void RunGemm(const GemmStep& g, const void* a, const void* b, void* c, const Epilogue& epilogue) {
-  if (g.m == 0 || g.n == 0) return;
-  const Cutting cut = Cut(g, epilogue.function != nullptr);
-  if (cut.batches == 0) return;
-  const int64_t in_size = static_cast<int64_t>(SizeOf(g.dtype)), out_size = static_cast<int64_t>(SizeOf(g.out_dtype));
+int64_t RowsOf(const GemmStep& step) {
+  int64_t rows = step.m;
+  for (int64_t size : step.batch) rows *= size;
+  return rows;
+}
+
+void RunGemm(const GemmStep& g, const void* a, const void* b, void* c) {
+  if (g.n == 0 || RowsOf(g) == 0) return;
+  const Cutting cut = Cut(g);
   const int64_t per_batch = cut.row_blocks * cut.col_blocks;
-  // Columns apart: no block has whole rows, so the epilogue follows when all are done.
-  const bool epilogue_inside = epilogue.function != nullptr && cut.col_blocks == 1;
   ParallelFor(cut.batches * per_batch, cut.grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t batch = i / per_batch;
       const int64_t row = i % per_batch / cut.col_blocks * cut.rows, col = i % cut.col_blocks * cut.cols;
-      const int64_t at_a = g.offset_a + BatchOffset(g, g.stride_a, batch) + (g.trans_a ? row : row * g.lda);
-      const int64_t at_b = g.offset_b + BatchOffset(g, g.stride_b, batch) + (g.trans_b ? col * g.ldb : col);
-      const int64_t at_c = g.offset_c + BatchOffset(g, g.stride_c, batch) + row * g.ldc + col;
-      const int64_t rows = std::min(cut.rows, g.m - row);
-      MultiplyBlock({.dtype = g.dtype,
-                     .out_dtype = g.out_dtype,
-                     .trans_a = g.trans_a,
-                     .trans_b = g.trans_b,
-                     .accumulate = g.accumulate,
-                     .m = rows,
-                     .n = std::min(cut.cols, g.n - col),
-                     .k = g.k,
-                     .lda = g.lda,
-                     .ldb = g.ldb,
-                     .ldc = g.ldc,
-                     .a = static_cast<const char*>(a) + at_a * in_size,
-                     .b = static_cast<const char*>(b) + at_b * in_size,
-                     .c = static_cast<char*>(c) + at_c * out_size});
-      if (epilogue_inside) epilogue.function(epilogue.pointers, batch * g.m + row, batch * g.m + row + rows);
+      RunBlock(g, a, b, c, i / per_batch, row, std::min(cut.rows, g.m - row), col, std::min(cut.cols, g.n - col));
     }
   });
-  if (epilogue.function != nullptr && !epilogue_inside) {
-    const int64_t rows_each = std::max<int64_t>(1, (16 << 10) / g.n);
-    ParallelFor(cut.batches * g.m, rows_each,
-                [&](int64_t begin, int64_t end) { epilogue.function(epilogue.pointers, begin, end); });
+}
+
+void RunGemmRows(const GemmStep& g, const void* a, const void* b, void* c, int64_t begin, int64_t end) {
+  if (g.n == 0) return;
+  const int64_t most = g.triangle == Triangle::kNone ? g.m : kTriangleRows;
+  while (begin < end) {
+    const int64_t row = begin % g.m, rows = std::min({most, g.m - row, end - begin});
+    RunBlock(g, a, b, c, begin / g.m, row, rows, 0, g.n);
+    begin += rows;
   }
 }
 

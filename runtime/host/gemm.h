@@ -1,23 +1,23 @@
 // Runs a GemmStep: splits it over the pool's threads, each of which calls the matrix library single-threaded for its
-// block and then the epilogue on the block's rows while they are in cache.
+// block.
 //
 // Called by executable.cc; gemm_block.cc computes one block. Any thread; operands were checked against their slots.
 #pragma once
 
 #include <cstdint>
 
-#include "runtime/host/code_loader.h"
 #include "runtime/host/plan.h"
 
 namespace tpu::host {
 
-struct Epilogue {
-  KernelFunction function = nullptr;
-  void** pointers = nullptr;
-};
-
 // a, b, c: the slots' first bytes; the step's offsets are added here.
-void RunGemm(const GemmStep& step, const void* a, const void* b, void* c, const Epilogue& epilogue);
+void RunGemm(const GemmStep& step, const void* a, const void* b, void* c);
+
+// Rows [begin, end) of C, numbered batch * m + row, on the calling thread alone.
+void RunGemmRows(const GemmStep& step, const void* a, const void* b, void* c, int64_t begin, int64_t end);
+
+// Rows of the whole batch.
+int64_t RowsOf(const GemmStep& step);
 
 // C = op(A) op(B) (+ C) for one block, row-major, on the calling thread alone.
 struct GemmBlock {

@@ -10,7 +10,7 @@
 namespace tpu::host {
 namespace {
 
-constexpr std::string_view kMagic = "TPUHOST2";
+constexpr std::string_view kMagic = "TPUHOST3";
 
 // Writing and reading share one description of the format (the Visit functions): a field can't be in one alone.
 // Numbers take 64 bits each, whatever their type.
@@ -73,9 +73,9 @@ void Visit(V& v, Slot& s) {
 
 template <typename V>
 void Visit(V& v, GemmStep& g) {
-  v(g.dtype), v(g.out_dtype), v(g.trans_a), v(g.trans_b), v(g.accumulate);
+  v(g.dtype), v(g.out_dtype), v(g.trans_a), v(g.trans_b), v(g.accumulate), v(g.triangle);
   v(g.m), v(g.n), v(g.k), v(g.lda), v(g.ldb), v(g.ldc), v(g.offset_a), v(g.offset_b), v(g.offset_c);
-  v(g.batch), v(g.stride_a), v(g.stride_b), v(g.stride_c), v(g.epilogue), v(g.epilogue_slots);
+  v(g.batch), v(g.stride_a), v(g.stride_b), v(g.stride_c);
 }
 
 template <typename V>
@@ -97,6 +97,11 @@ void Visit(V& v, Step& s) {
 }
 
 template <typename V>
+void Visit(V& v, TileLoop& l) {
+  v(l.first), v(l.count), v(l.tiles);
+}
+
+template <typename V>
 void Visit(V& v, KernelCode& k) {
   v(k.key), v(k.object);
 }
@@ -108,7 +113,7 @@ void Visit(V& v, OutputSpec& o) {
 
 template <typename V>
 void Visit(V& v, Plan& p) {
-  v(p.slots), v(p.steps), v(p.kernels), v(p.outputs);
+  v(p.slots), v(p.steps), v(p.tile_loops), v(p.kernels), v(p.outputs);
   v(p.num_inputs), v(p.num_call_buffers), v(p.arena_bytes), v(p.constants);
 }
 

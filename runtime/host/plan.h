@@ -32,7 +32,7 @@ struct Slot {
 // A loop over [0, extent) run by TBB in pieces of at least `grain`: fn(pointers, begin, end). `pointers` holds the
 // step's slots in order and, after the last, one more: int64_t* error, zero at the launch. A kernel that finds its
 // input invalid (an index out of range) stores a nonzero code there by a plain store and goes on with some valid index;
-// the launch then fails with OutOfRange, naming the step's label. The same holds for epilogues, after `epilogue_slots`.
+// the launch then fails with OutOfRange, naming the step's label.
 struct KernelStep {
   uint32_t kernel = 0;  // index into Plan::kernels
   int64_t extent = 1;
@@ -42,20 +42,29 @@ struct KernelStep {
 // C[b] = op(A[b]) @ op(B[b]) (+ C[b] when accumulate), row-major, over up to three batch dimensions with element
 // strides (0 repeats an operand). lda/ldb/ldc are row strides in elements of the stored, untransposed matrices.
 // slots: {A, B, C}; the offsets are in elements.
+//
+// triangle: what need not be computed. Element (row, column) of C for kResultLower: anything where column > row.
+// Element (row, depth) of op(A) is zero for kLhsLower where depth > row, for kLhsUpper where depth < row.
+enum class Triangle : uint8_t { kNone, kResultLower, kLhsLower, kLhsUpper };
 struct GemmStep {
   DType dtype = DType::kFloat32;      // of A and B
   DType out_dtype = DType::kFloat32;  // of C
   bool trans_a = false, trans_b = false;
   bool accumulate = false;
+  Triangle triangle = Triangle::kNone;
   int64_t m = 0, n = 0, k = 0;
   int64_t lda = 0, ldb = 0, ldc = 0;
   int64_t offset_a = 0, offset_b = 0, offset_c = 0;
   std::vector<int64_t> batch;  // sizes; strides below have as many entries
   std::vector<int64_t> stride_a, stride_b, stride_c;
-  // Rows [begin, end) of C (of every batch, numbered b * m + row) are handed to this kernel while they are in cache;
-  // -1: none. Its pointers are `epilogue_slots`.
-  int32_t epilogue = -1;
-  std::vector<uint32_t> epilogue_slots;
+};
+
+// Steps [first, first + count), kernels and products, in one parallel loop: a task runs tile t of each in turn, on data
+// that is still in its core's cache. Tile t of a kernel is the t-th of `tiles` equal parts of its extent, of a product
+// the t-th of its rows over the whole batch. The compiler sees to it that no tile needs another's results.
+struct TileLoop {
+  uint32_t first = 0, count = 0;
+  int64_t tiles = 1;
 };
 
 // A node of the fragment that runs as a host kernel through Executable::Launch's run_node. slots: inputs then outputs
@@ -95,6 +104,7 @@ struct OutputSpec {
 struct Plan {
   std::vector<Slot> slots;
   std::vector<Step> steps;
+  std::vector<TileLoop> tile_loops;  // in order, apart
   std::vector<KernelCode> kernels;
   std::vector<OutputSpec> outputs;
   uint32_t num_inputs = 0;

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/host/gemm.h"
 
 namespace tpu::host {
 namespace {
@@ -30,6 +31,7 @@ class Checker {
     for (size_t i = 0; i < plan_.steps.size(); ++i) {
       if (absl::Status s = OneStep(i); !s.ok()) return s;
     }
+    if (absl::Status s = TileLoops(); !s.ok()) return s;
     for (const OutputSpec& output : plan_.outputs) {
       if (output.kind == OutputSpec::Kind::kCall && !call_made_[output.source]) {
         return Bad("an output is call buffer ", output.source, ", which no step makes");
@@ -178,6 +180,7 @@ class Checker {
       return Bad("step ", i, ": no product of ", std::string(NameOf(g.dtype)), " into ",
                  std::string(NameOf(g.out_dtype)));
     }
+    if (g.triangle > Triangle::kLhsUpper) return Bad("step ", i, " has an unknown triangle");
     if (g.batch.size() > 3) return Bad("step ", i, " has ", g.batch.size(), " batch dimensions");
     // Rows are numbered over the whole batch in 64 bits.
     __int128 rows = g.m;
@@ -196,11 +199,27 @@ class Checker {
       status = Matrix(i, *slot[1], g.dtype, g, tb ? g.n : g.k, tb ? g.k : g.n, g.ldb, g.offset_b, g.stride_b, 'B');
     }
     if (status.ok()) status = Matrix(i, *slot[2], g.out_dtype, g, g.m, g.n, g.ldc, g.offset_c, g.stride_c, 'C');
-    if (!status.ok()) return status;
-    if (g.epilogue < -1 || (g.epilogue >= 0 && static_cast<size_t>(g.epilogue) >= plan_.kernels.size())) {
-      return Bad("step ", i, " names epilogue ", g.epilogue);
+    return status;
+  }
+
+  absl::Status TileLoops() const {
+    uint64_t next = 0;
+    for (const TileLoop& loop : plan_.tile_loops) {
+      if (loop.count < 1 || loop.first < next || !Within(loop.first, loop.count, plan_.steps.size())) {
+        return Bad("a tile loop over steps ", loop.first, " to ", loop.first + uint64_t{loop.count}, " of ",
+                   plan_.steps.size());
+      }
+      next = uint64_t{loop.first} + loop.count;
+      if (loop.tiles < 1) return Bad("a loop of ", loop.tiles, " tiles");
+      for (uint64_t i = loop.first; i < next; ++i) {
+        const Step& s = plan_.steps[i];
+        if (s.kind != Step::Kind::kKernel && s.kind != Step::Kind::kGemm) return Bad("step ", i, " has no tiles");
+        if ((s.kind == Step::Kind::kGemm ? RowsOf(s.gemm) : s.kernel.extent) % loop.tiles != 0) {
+          return Bad("step ", i, " does not divide into ", loop.tiles, " tiles");
+        }
+      }
     }
-    return Operands(i, g.epilogue_slots, g.epilogue_slots.size());
+    return absl::OkStatus();
   }
 
   const Plan& plan_;

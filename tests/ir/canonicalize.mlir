@@ -64,10 +64,10 @@ func.func @splats() -> tensor<3x4xf32> {
 }
 
 // CHECK-LABEL: @dot_of_transpose
-// CHECK-NEXT: tpu.dot %arg0, %arg1 batch [] x [] contract [1] x [1]
+// CHECK-NEXT: tpu.dot %arg0, %arg1 batch [] x [] contract [1] x [1] {triangle = #tpu<triangle lhs_lower>}
 // CHECK-NEXT: return
 func.func @dot_of_transpose(%a: tensor<2x3xf32>, %b: tensor<4x3xf32>) -> tensor<2x4xf32> {
   %0 = tpu.transpose %b [1, 0] : (tensor<4x3xf32>) -> tensor<3x4xf32>
-  %1 = tpu.dot %a, %0 batch [] x [] contract [1] x [0] : (tensor<2x3xf32>, tensor<3x4xf32>) -> tensor<2x4xf32>
+  %1 = tpu.dot %a, %0 batch [] x [] contract [1] x [0] {triangle = #tpu<triangle lhs_lower>} : (tensor<2x3xf32>, tensor<3x4xf32>) -> tensor<2x4xf32>
   return %1 : tensor<2x4xf32>
 }

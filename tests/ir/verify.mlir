@@ -73,6 +73,13 @@ func.func @dot_type(%a: tensor<2x3xf32>, %b: tensor<3x5xf32>) -> tensor<2x5xbf16
 }
 
 // -----
+func.func @dot_triangle(%a: tensor<2x3x4xf32>, %b: tensor<4x5xf32>) -> tensor<2x3x5xf32> {
+  // expected-error @+1 {{C5: a triangle needs one free dim of each operand and one contracted dim}}
+  %0 = tpu.dot %a, %b batch [] x [] contract [2] x [0] {triangle = #tpu<triangle lhs_lower>} : (tensor<2x3x4xf32>, tensor<4x5xf32>) -> tensor<2x3x5xf32>
+  return %0 : tensor<2x3x5xf32>
+}
+
+// -----
 func.func @scan(%x: tensor<3xi1>) -> tensor<3xi1> {
   // expected-error @+1 {{C2: kind must be sum, prod, max or min}}
   %0 = tpu.scan any %x along 0 : tensor<3xi1>

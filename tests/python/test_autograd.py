@@ -215,15 +215,61 @@ def test_functorch():
     check(program, torch.randn(3, 4), torch.randn(4))
 
 
-@pytest.mark.parametrize("causal", [False, True])
-def test_attention(causal):
+ATTENTION = {
+    "full": {},
+    "causal": {"is_causal": True},
+    "scaled": {"is_causal": True, "scale": 0.3},
+    "mask": {"attn_mask": torch.randn(10, 10)},
+    "bool_mask": {"attn_mask": torch.ones(10, 10, dtype=torch.bool).tril(2)},
+}
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_attention(name):
+    options = ATTENTION[name]
+
     def program(q, k, v):
+        moved = {key: o.to(q.device) if isinstance(o, torch.Tensor) else o for key, o in options.items()}
         q, k, v = (t.clone().requires_grad_() for t in (q, k, v))
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+        y = F.scaled_dot_product_attention(q, k, v, **moved)
         y.sin().sum().backward()
         return y.contiguous(), q.grad.contiguous(), k.grad.contiguous(), v.grad.contiguous()
 
     check(program, *(torch.randn(2, 3, 10, 8) for _ in range(3)), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("lengths", [(256, 256), (200, 150), (150, 200)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_long_attention(causal, lengths, dtype):
+    """Products that skip what the mask hides, tile by tile; projections and a bias around them."""
+
+    def program(x, w, kv):
+        x, w, kv = (t.clone().requires_grad_() for t in (x, w, kv))
+        q = (x @ w).view(4, lengths[0], 4, 64).transpose(1, 2)
+        k, v = kv.unbind()
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+        y.transpose(1, 2).reshape(4, lengths[0], 256).sin().sum().backward()
+        return y.contiguous(), x.grad, w.grad, kv.grad
+
+    data = torch.randn(4, lengths[0], 64), torch.randn(64, 256) / 8, torch.randn(2, 4, 4, lengths[1], 64)
+    tolerance = {"rtol": 1e-3, "atol": 1e-3} if dtype == torch.float32 else {"rtol": 0.1, "atol": 0.2}
+    for _ in range(3):  # op by op, then compiled
+        check(program, *(t.to(dtype) for t in data), **tolerance)
+        torch.tpu.wait_for_compiles()
+
+
+@pytest.mark.parametrize("heads", [4, 2])
+def test_attention_goes_the_way_the_cpu_goes(heads):
+    """One operator forward and one backward, whose tier 0 is the CPU's kernel; grouped heads as on the CPU."""
+
+    def names(device):
+        q = torch.randn(2, 4, 10, 8, device=device, requires_grad=True)
+        k = torch.randn(2, heads, 10, 8, device=device)
+        y = F.scaled_dot_product_attention(q, k, k, is_causal=True, enable_gqa=heads != 4)
+        return type(y.grad_fn).__name__, y.shape, y.stride()
+
+    assert names("tpu") == names("cpu")
 
 
 LAYERS = {

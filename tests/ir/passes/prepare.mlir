@@ -2,9 +2,9 @@
 
 // CHECK-LABEL: @dot
 // CHECK: tpu.transpose %arg0 [1, 0]
-// CHECK: tpu.dot {{.*}} batch [] x [] contract [1] x [0]
+// CHECK: tpu.dot {{.*}} batch [] x [] contract [1] x [0] {triangle = #tpu<triangle lhs_upper>}
 func.func @dot(%a: tensor<7x5xf32>, %b: tensor<7x6xf32>) -> tensor<5x6xf32> {
-  %0 = tpu.dot %a, %b batch [] x [] contract [0] x [0] : (tensor<7x5xf32>, tensor<7x6xf32>) -> tensor<5x6xf32>
+  %0 = tpu.dot %a, %b batch [] x [] contract [0] x [0] {triangle = #tpu<triangle lhs_upper>} : (tensor<7x5xf32>, tensor<7x6xf32>) -> tensor<5x6xf32>
   return %0 : tensor<5x6xf32>
 }
 

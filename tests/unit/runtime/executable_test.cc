@@ -165,7 +165,8 @@ TEST_F(ExecutableTest, AKernelsErrorNamesItsStep) {
   EXPECT_TRUE(launch(1, 1).ok());
 }
 
-TEST_F(ExecutableTest, RunsAProductWithItsEpilogue) {
+// A product and a kernel over its rows, tile by tile: each tile of the kernel follows its tile of the product.
+TEST_F(ExecutableTest, RunsStepsTileByTile) {
   constexpr int64_t kM = 300, kN = 8, kK = 5;
   Plan plan;
   plan.num_inputs = 2;
@@ -175,15 +176,37 @@ TEST_F(ExecutableTest, RunsAProductWithItsEpilogue) {
   Step step;
   step.kind = Step::Kind::kGemm;
   step.slots = {0, 1, 2};
-  step.gemm = {.m = kM, .n = kN, .k = kK, .lda = kK, .ldb = kN, .ldc = kN, .epilogue = 0, .epilogue_slots = {2}};
-  plan.steps = {step};
+  step.gemm = {.m = kM, .n = kN, .k = kK, .lda = kK, .ldb = kN, .ldc = kN};
+  plan.steps = {step, Kernel(0, {2}, kM)};
   plan.outputs = {{.bytes = kM * kN * 4}};
+  for (int64_t tiles : {1, 4, 100}) {
+    plan.tile_loops = {{.first = 0, .count = 2, .tiles = tiles}};
+    auto executable = Load(plan);
+    Argument inputs[] = {{.buffer = Upload(std::vector<float>(kM * kK, 2))},
+                         {.buffer = Upload(std::vector<float>(kK * kN, 3))}};
+    BufferRef output[1];
+    ASSERT_TRUE(executable->Launch(absl::MakeSpan(inputs), absl::MakeSpan(output), nullptr).ok());
+    for (int i = 0; i < kM * kN; ++i) ASSERT_EQ(Floats(output[0])[i], -30) << tiles;
+  }
+}
+
+TEST_F(ExecutableTest, ReportsAnIndexOutOfRangeFromATile) {
+  Plan plan;
+  plan.num_inputs = 2;
+  plan.slots = {MakeSlot(Kind::kInput, 0, 16), MakeSlot(Kind::kInput, 1, 16), MakeSlot(Kind::kOutput, 0, 8)};
+  plan.kernels = {{"take", "take"}};
+  plan.steps = {Kernel(0, {0, 1, 2}, 2)};
+  plan.steps[0].label = "gather";
+  plan.tile_loops = {{.first = 0, .count = 1, .tiles = 2}};
+  plan.outputs = {{.bytes = 8}};
   auto executable = Load(plan);
-  Argument inputs[] = {{.buffer = Upload(std::vector<float>(kM * kK, 2))},
-                       {.buffer = Upload(std::vector<float>(kK * kN, 3))}};
+  BufferRef index = *device_->Allocate(16);
+  const int64_t at[] = {0, 4};
+  std::memcpy(index->data(), at, 16);
+  Argument inputs[] = {{.buffer = Upload({1, 2, 3, 4})}, {.buffer = index}};
   BufferRef output[1];
-  ASSERT_TRUE(executable->Launch(absl::MakeSpan(inputs), absl::MakeSpan(output), nullptr).ok());
-  for (int i = 0; i < kM * kN; ++i) ASSERT_EQ(Floats(output[0])[i], -30);
+  EXPECT_EQ(executable->Launch(absl::MakeSpan(inputs), absl::MakeSpan(output), nullptr),
+            absl::OutOfRangeError("index out of range in gather"));
 }
 
 // in0 + in0 (a temporary) goes to node 7, whose result is an output and an operand of the last kernel.

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <bit>
 #include <cmath>
@@ -98,7 +99,13 @@ void Compare(GemmStep g) {
       }
     }
   }
-  RunGemm(g, a.data(), b.data(), c.data(), {});
+  auto by_rows = c;
+  RunGemm(g, a.data(), b.data(), c.data());
+  const int64_t rows = RowsOf(g);
+  for (int64_t i = 0; i < 3; ++i) {  // in parts that begin and end within matrices
+    RunGemmRows(g, a.data(), b.data(), by_rows.data(), rows * i / 3, rows * (i + 1) / 3);
+  }
+  for (size_t i = 0; i < c.size(); ++i) ASSERT_EQ(by_rows[i], c[i]) << "element " << i << " by rows";
   for (size_t i = 0; i < c.size(); ++i) {
     ASSERT_EQ(c[i], expected[i]) << "element " << i << " of " << g.m << "x" << g.n << "x" << g.k << " ta " << g.trans_a
                                  << " tb " << g.trans_b << " acc " << g.accumulate << " batches " << batches;
@@ -147,24 +154,35 @@ TEST(Gemm, LargeEnoughToBeCut) {
   }
 }
 
-std::atomic<int64_t> rows_seen{0};
-
-TEST(Gemm, TheEpilogueSeesEveryRowOnceAfterItsProduct) {
-  for (auto [m, n, k, batch] : {std::array<int64_t, 4>{1000, 64, 64, 1}, {2, 3000, 100, 3}, {30, 30, 30, 50}}) {
-    std::vector<float> a(static_cast<size_t>(batch * m * k), 1), b(static_cast<size_t>(k * n), 2);
-    std::vector<float> c(static_cast<size_t>(batch * m * n), -1);
-    GemmStep g{.m = m, .n = n, .k = k, .lda = k, .ldb = n, .ldc = n};
-    g.batch = {batch}, g.stride_a = {m * k}, g.stride_b = {0}, g.stride_c = {m * n};
-    rows_seen = 0;
-    auto halve = [](void** pointers, int64_t begin, int64_t end) {
-      const int64_t cols = *static_cast<int64_t*>(pointers[1]);
-      for (int64_t i = begin * cols; i < end * cols; ++i) static_cast<float*>(pointers[0])[i] /= 2;
-      rows_seen += end - begin;
-    };
-    void* pointers[] = {c.data(), &n};
-    RunGemm(g, a.data(), b.data(), c.data(), {halve, pointers});
-    EXPECT_EQ(rows_seen, batch * m);
-    for (float x : c) ASSERT_EQ(x, static_cast<float>(k));
+// What a triangle leaves out changes nothing that may be looked at.
+TEST(Gemm, Triangles) {
+  for (auto [m, n, k] : {std::array<int64_t, 3>{256, 256, 64}, {200, 130, 150}, {100, 300, 250}, {300, 70, 90}}) {
+    for (int flags = 0; flags < 4; ++flags) {
+      for (Triangle triangle : {Triangle::kResultLower, Triangle::kLhsLower, Triangle::kLhsUpper}) {
+        GemmStep g{.trans_a = (flags & 1) != 0, .trans_b = (flags & 2) != 0, .m = m, .n = n, .k = k};
+        g.lda = g.trans_a ? m : k, g.ldb = g.trans_b ? k : n, g.ldc = n;
+        auto a = RandomSmallIntegers<float>(static_cast<size_t>(m * k), 1);
+        const auto b = RandomSmallIntegers<float>(static_cast<size_t>(k * n), 2);
+        for (int64_t i = 0; i < m; ++i) {
+          for (int64_t p = 0; p < k; ++p) {
+            const bool zero = (triangle == Triangle::kLhsLower && p > i) || (triangle == Triangle::kLhsUpper && p < i);
+            if (zero) a[static_cast<size_t>(g.trans_a ? p * m + i : i * k + p)] = 0;
+          }
+        }
+        std::vector<float> expected(static_cast<size_t>(m * n)), c(expected.size(), -1000);
+        RunGemm(g, a.data(), b.data(), expected.data());
+        g.triangle = triangle;
+        RunGemm(g, a.data(), b.data(), c.data());
+        for (int64_t i = 0; i < m; ++i) {
+          for (int64_t j = 0; j < n; ++j) {
+            if (triangle == Triangle::kResultLower && j > i) continue;
+            ASSERT_EQ(c[static_cast<size_t>(i * n + j)], expected[static_cast<size_t>(i * n + j)]) << i << " " << j;
+          }
+        }
+        const float beyond = c[static_cast<size_t>(n - 1)];  // first row, last column
+        EXPECT_EQ(beyond == -1000, triangle == Triangle::kResultLower && n > 64);
+      }
+    }
   }
 }
 

@@ -40,12 +40,11 @@ Plan FullPlan() {
                .batch = {2, 3},
                .stride_a = {36, 12},
                .stride_b = {0, 24},
-               .stride_c = {96, 32},
-               .epilogue = 1,
-               .epilogue_slots = {6, 5}};
+               .stride_c = {96, 32}};
   Step call{.kind = Step::Kind::kCall, .label = "aten::sort", .slots = {6, 1, 3, 7}, .call = {5, 2}};
   Step copy{.kind = Step::Kind::kCopy, .label = "", .slots = {5, 4}};
   plan.steps = {kernel, gemm, call, copy};
+  plan.tile_loops = {{.first = 0, .count = 2, .tiles = 8}};
   return plan;
 }
 
@@ -56,7 +55,7 @@ TEST(Plan, ComesBackAsItWas) {
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_EQ(parsed->Serialize(), bytes);
   EXPECT_EQ(parsed->steps[1].gemm.stride_a, plan.steps[1].gemm.stride_a);
-  EXPECT_EQ(parsed->steps[1].gemm.epilogue, 1);
+  EXPECT_EQ(parsed->tile_loops[0].tiles, 8);
   EXPECT_EQ(parsed->steps[2].call.node, 5);
   EXPECT_EQ(parsed->steps[0].label, "add");
   EXPECT_EQ(parsed->kernels[1].object, plan.kernels[1].object);
@@ -94,8 +93,14 @@ TEST(Plan, RefusesWhatReachesOutsideItsSlots) {
       {"product into an input", [](Plan& p) { p.steps[1].slots[2] = 0; }},
       {"product of opaque values", [](Plan& p) { p.steps[1].gemm.dtype = DType::kOpaque32; }},
       {"product into another type", [](Plan& p) { p.steps[1].gemm.out_dtype = DType::kInt32; }},
-      {"epilogue number", [](Plan& p) { p.steps[1].gemm.epilogue = 2; }},
-      {"epilogue slot", [](Plan& p) { p.steps[1].gemm.epilogue_slots[0] = 80; }},
+      {"unknown triangle", [](Plan& p) { p.steps[1].gemm.triangle = static_cast<Triangle>(4); }},
+      {"tile loop beyond the steps", [](Plan& p) { p.tile_loops[0].count = UINT32_MAX; }},
+      {"tile loop of nothing", [](Plan& p) { p.tile_loops[0].count = 0; }},
+      {"tile loops that overlap", [](Plan& p) { p.tile_loops.push_back({1, 1, 1}); }},
+      {"tile loop over a call", [](Plan& p) { p.tile_loops[0].count = 3; }},
+      {"tiles that do not divide a kernel", [](Plan& p) { p.tile_loops[0].tiles = 3; }},
+      {"tiles that do not divide a product", [](Plan& p) { p.tile_loops[0].tiles = 16; }},
+      {"no tiles", [](Plan& p) { p.tile_loops[0].tiles = 0; }},
       {"call buffer before it is made", [](Plan& p) { p.steps[0].slots[0] = 3; }},
       {"call with too many inputs", [](Plan& p) { p.steps[2].call.num_inputs = 5; }},
       {"call into a temporary", [](Plan& p) { p.steps[2].slots[3] = 6; }},

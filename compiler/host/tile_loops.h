@@ -1,0 +1,25 @@
+// Tile loops: steps that follow each other over the same leading positions run tile by tile in one parallel loop, so
+// that what one step writes is still in the core's cache when the next reads it (a product, the softmax over its rows,
+// the next product).
+//
+// Called by plan_builder.cc once all steps are there, before memory is planned. Plain functions over a Plan.
+#pragma once
+
+#include <vector>
+
+#include "compiler/host/kernel_emitter.h"
+#include "runtime/host/plan.h"
+
+namespace tpu::host {
+
+// For each slot of a step, how finely the step's tiles cut it: when T divides the number, tile t of T touches the t-th
+// of T equal parts of the slot and nothing else. 1: any tile may touch anything.
+using Slices = std::vector<int64_t>;
+Slices SlicesOf(const LoopNest& nest, const KernelShape& shape);  // inputs, then outputs
+Slices SlicesOf(const GemmStep& gemm, int64_t elements_a, int64_t elements_b, int64_t elements_c);
+
+// Fills plan.tile_loops and brings the steps of each together. slices: of each step, empty where it has no tiles.
+// inputs: how many of a step's slots it reads (the others it writes). Returns the former number of each step.
+std::vector<size_t> FormTileLoops(Plan& plan, const std::vector<Slices>& slices, const std::vector<size_t>& inputs);
+
+}  // namespace tpu::host
