@@ -178,6 +178,7 @@ def serve(topic, case, peer):
         iterations = int(line)
         start = time.perf_counter()
         results = [run() for _ in range(iterations)]
+        finish(peer)  # what is still queued belongs to these iterations, not to the next peer's time
         total = (time.perf_counter() - start) * 1e3
         if isinstance(results[0], Timed):
             total = sum(results)
