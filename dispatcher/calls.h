@@ -45,7 +45,10 @@ struct HostKernel {
   std::vector<c10::ScalarType> operands;  // by operand: element type (tensor operands only)
   std::vector<int> mutated;               // arguments that the kernel writes: cloned first, results in this order
   std::vector<c10::ScalarType> results;   // element types the results are converted to
-  bool seeded = false;                    // the last two operands are Philox seed and offset
+  // The operator that writes over its arguments where `op` is its functional form: runs when those are given up.
+  std::optional<c10::OperatorHandle> in_place;
+  std::vector<int> in_place_mutated;
+  bool seeded = false;  // the last two operands are Philox seed and offset
 };
 
 // A result's place in a new tensor, or an argument that is written.

@@ -115,13 +115,14 @@ void Collected::AddTensor(const Operator& op, const at::Tensor& tensor, bool in_
               " and tpu:", int{index}, "! (when checking arguments of ", op.name, ")");
   device = index;
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
-  const Layout* layout = LayoutOf(impl);
-  words.push_back(reinterpret_cast<uintptr_t>(layout));
-  Value* value = WholeValue(impl, layout);
+  const Layout* layout;
+  Value* value = WholeValue(impl, &layout);
   if (value == nullptr) {
+    layout = LayoutOf(impl);
     values.push_back(ReadValue(impl, layout));
     value = values.back().get();
   }
+  words.push_back(reinterpret_cast<uintptr_t>(layout));
   operands.push_back({value, 0});
   scalars.emplace_back();
   layouts.push_back(layout);

@@ -64,6 +64,7 @@ BufferRef AdoptTensor(const at::Tensor& tensor) {
   if (data.get_deleter() == &DropBlock && tensor.storage_offset() == 0) {
     return MakeRef<Buffer>(data.get(), tensor.nbytes(), [owner = BufferRef(OwnerOf(data.get()))] {});
   }
+  if (tensor.storage_offset() != 0) return AdoptTensor(tensor.clone());  // a part of memory that others hold too
   auto keep = std::make_shared<at::Tensor>(tensor);
   return MakeRef<Buffer>(tensor.data_ptr(), tensor.nbytes(), [keep]() mutable { keep.reset(); });
 }

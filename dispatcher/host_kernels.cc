@@ -9,6 +9,7 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/Allocator.h>
 
+#include <algorithm>
 #include <bit>
 #include <utility>
 
@@ -76,42 +77,60 @@ at::Generator CpuGenerator(uint64_t seed, uint64_t offset) {
   return at::make_generator<at::CPUGeneratorImpl>(seed ^ (offset + 1) * 0x9E3779B97F4A7C15ull);
 }
 
-// The window operations of strided storages, on the flat elements of their base.
-absl::Status RunWindow(const Call& call, absl::Span<const Argument> inputs, absl::Span<BufferRef> outputs) {
+// The window that a "tpu::view" or "tpu::update" (whose window's dtype is given) means, of its base's flat elements.
+at::Tensor Window(const Call& call, const at::Tensor& base) {
+  const size_t first = call.operands.size();
+  return at::as_strided(base, std::get<std::vector<int64_t>>(call.arguments[first].attribute),
+                        std::get<std::vector<int64_t>>(call.arguments[first + 1].attribute),
+                        std::get<int64_t>(call.arguments[first + 2].attribute));
+}
+
+// All elements of the base of a "tpu::view" or "tpu::update", as its window's dtype.
+at::Tensor Flat(const Call& call, const BufferRef& base) {
+  const c10::ScalarType type = ToScalarType(std::get<DType>(call.arguments.back().attribute));
+  return Blob(base, {static_cast<int64_t>(call.operands[0].type.bytes() / c10::elementSize(type))}, type);
+}
+
+at::Tensor Read(const KernelInput& input, const Dims& dims, c10::ScalarType type) {
+  const BufferRef& buffer = input.argument.buffer;
+  return input.window != nullptr ? Window(*input.window, Flat(*input.window, buffer)) : Blob(buffer, dims, type);
+}
+
+// The window operations of strided storages.
+absl::Status RunWindow(const Call& call, absl::Span<const KernelInput> inputs, absl::Span<BufferRef> outputs) {
+  BufferRef base = inputs[0].argument.buffer;
   const bool update = call.op == "tpu::update";
-  const size_t first = update ? 2 : 1;
-  const auto& sizes = std::get<std::vector<int64_t>>(call.arguments[first].attribute);
-  const auto& strides = std::get<std::vector<int64_t>>(call.arguments[first + 1].attribute);
-  const int64_t offset = std::get<int64_t>(call.arguments[first + 2].attribute);
-  const c10::ScalarType type = ToScalarType(std::get<DType>(call.arguments[first + 3].attribute));
-  const TensorType& base_type = call.operands[0].type;
-  const Dims flat = {static_cast<int64_t>(base_type.bytes() / c10::elementSize(type))};
-  at::Tensor base = Blob(inputs[0].buffer, flat, type);
+  if (inputs[0].window != nullptr) {
+    const TensorType& type = call.operands[0].type;
+    base = AdoptTensor(Read(inputs[0], type.dims, ToScalarType(type.dtype)).contiguous());
+  }
+  at::Tensor flat = Flat(call, base);
   if (update) {
-    base = base.clone();
-    at::as_strided(base, sizes, strides, offset).copy_(Blob(inputs[1].buffer, call.operands[1].type.dims, type));
-    outputs[0] = AdoptTensor(base);
+    if (inputs[0].window == nullptr && !inputs[0].argument.donated) flat = flat.clone();
+    Window(call, flat).copy_(Read(inputs[1], call.operands[1].type.dims, flat.scalar_type()));
+    outputs[0] = AdoptTensor(flat);
   } else {
-    outputs[0] = AdoptTensor(at::as_strided(base, sizes, strides, offset).contiguous());
+    outputs[0] = AdoptTensor(Window(call, flat).contiguous());
   }
   return absl::OkStatus();
 }
 
 c10::IValue ArgumentValue(const HostKernel& kernel, const CallArgument& a, const c10::IValue& constant,
-                          const c10::TypePtr& type, const Call& call, absl::Span<const Argument> inputs) {
+                          const c10::TypePtr& type, const Call& call, absl::Span<const KernelInput> inputs) {
+  const auto scalar = [&](int i) { return ScalarValue(kernel.scalars[i], inputs[i].argument.scalar_bits); };
   const auto tensor = [&](int i) {
-    if (call.operands[i].is_scalar) return ScalarValue(kernel.scalars[i], inputs[i].scalar_bits).toTensor();
-    return Blob(inputs[i].buffer, call.operands[i].type.dims, kernel.operands[i]);
+    if (call.operands[i].is_scalar) return scalar(i).toTensor();
+    return Read(inputs[i], call.operands[i].type.dims, kernel.operands[i]);
   };
   switch (a.kind) {
     case CallArgument::Kind::kTensor:
       return tensor(a.first);
     case CallArgument::Kind::kScalar:
-      return ScalarValue(kernel.scalars[a.first], inputs[a.first].scalar_bits);
+      return scalar(a.first);
     case CallArgument::Kind::kScalarList: {
       c10::List<c10::Scalar> list;
       for (int i = 0; i < a.count; ++i) {
-        list.push_back(ScalarValue(kernel.scalars[a.first + i], inputs[a.first + i].scalar_bits).toScalar());
+        list.push_back(scalar(a.first + i).toScalar());
       }
       return c10::impl::toList(std::move(list));
     }
@@ -138,43 +157,60 @@ c10::IValue ArgumentValue(const HostKernel& kernel, const CallArgument& a, const
   return constant;
 }
 
-// Mutated arguments are copies of the kernel's own, appended to the results.
-void CloneMutated(const HostKernel& kernel, torch::jit::Stack& stack, std::vector<at::Tensor>& mutated) {
-  size_t result = kernel.results.size() - kernel.mutated.size();
-  for (int m : kernel.mutated) {
+// Whether the caller gives up every operand of these arguments.
+bool AllDonated(const Call& call, const std::vector<int>& arguments, absl::Span<const KernelInput> inputs) {
+  for (int a : arguments) {
+    const CallArgument& argument = call.arguments[a];
+    const auto absent = std::count(argument.absent.begin(), argument.absent.end(), true);
+    for (const KernelInput& input : inputs.subspan(argument.first, argument.count - absent)) {
+      if (!input.argument.donated) return false;
+    }
+  }
+  return true;
+}
+
+// Written arguments are the last results: copies, or the operands themselves where the caller gives them up.
+std::vector<at::Tensor> TakeMutated(const HostKernel& kernel, const std::vector<int>& arguments, bool donated,
+                                    torch::jit::Stack& stack) {
+  std::vector<at::Tensor> mutated;
+  for (int m : arguments) {
     if (stack[m].isNone()) {  // out=
+      const size_t result = kernel.results.size() - arguments.size() + mutated.size();
       mutated.push_back(at::empty({0}, at::TensorOptions(kernel.results[result])));
       stack[m] = mutated.back();
     } else if (stack[m].isTensor()) {
-      mutated.push_back(stack[m].toTensor().clone());
+      mutated.push_back(donated ? stack[m].toTensor() : stack[m].toTensor().clone());
       stack[m] = mutated.back();
     } else {
       c10::List<at::Tensor> list;
       for (const at::Tensor& t : TensorsOf(stack[m])) {
-        mutated.push_back(t.clone());
+        mutated.push_back(donated ? t : t.clone());
         list.push_back(mutated.back());
       }
       stack[m] = list;
     }
-    ++result;
   }
+  return mutated;
 }
 
-absl::Status RunKernel(const Call& call, absl::Span<const Argument> inputs, absl::Span<BufferRef> outputs) {
+absl::Status RunKernel(const Call& call, absl::Span<const KernelInput> inputs, absl::Span<BufferRef> outputs) {
   const HostKernel& kernel = *static_cast<const HostKernel*>(call.host_kernel);
-  const c10::FunctionSchema& schema = kernel.op.schema();
+  const bool over = kernel.in_place && AllDonated(call, kernel.in_place_mutated, inputs);
+  const c10::OperatorHandle& op = over ? *kernel.in_place : kernel.op;
+  const c10::FunctionSchema& schema = op.schema();
   torch::jit::Stack stack;
   for (size_t i = 0; i < call.arguments.size(); ++i) {
     const c10::Argument& argument = schema.arguments()[i];
     stack.push_back(ArgumentValue(kernel, call.arguments[i], kernel.constants[i], argument.real_type(), call, inputs));
     if (kernel.seeded && argument.name() == "generator") {
       const size_t n = inputs.size();
-      stack.back() = CpuGenerator(inputs[n - 2].scalar_bits, inputs[n - 1].scalar_bits);
+      stack.back() = CpuGenerator(inputs[n - 2].argument.scalar_bits, inputs[n - 1].argument.scalar_bits);
     }
   }
-  std::vector<at::Tensor> mutated;
-  CloneMutated(kernel, stack, mutated);
-  kernel.op.callBoxed(stack);
+  const std::vector<int>& written = over ? kernel.in_place_mutated : kernel.mutated;
+  const std::vector<at::Tensor> mutated =
+      TakeMutated(kernel, written, over || AllDonated(call, written, inputs), stack);
+  op.callBoxed(stack);
   std::vector<at::Tensor> results;
   for (size_t r = 0; r < stack.size(); ++r) {
     const auto* alias = schema.returns()[r].alias_info();
@@ -204,7 +240,7 @@ absl::Status RunKernel(const Call& call, absl::Span<const Argument> inputs, absl
 
 }  // namespace
 
-absl::Status RunCall(Device& device, const Call& call, absl::Span<const Argument> inputs,
+absl::Status RunCall(Device& device, const Call& call, absl::Span<const KernelInput> inputs,
                      absl::Span<BufferRef> outputs) {
   HostAllocatorScope scope(device);
   at::AutoDispatchBelowADInplaceOrView guard;
@@ -212,8 +248,8 @@ absl::Status RunCall(Device& device, const Call& call, absl::Span<const Argument
     if (call.op == "tpu::view" || call.op == "tpu::update") return RunWindow(call, inputs, outputs);
     if (call.op == "tpu::copy") {
       const TensorType& type = call.results[0];
-      const at::Tensor source =
-          Blob(inputs[0].buffer, call.operands[0].type.dims, ToScalarType(call.operands[0].type.dtype));
+      const TensorType& from = call.operands[0].type;
+      const at::Tensor source = Read(inputs[0], from.dims, ToScalarType(from.dtype));
       outputs[0] =
           AdoptTensor(source.expand({type.dims.data(), type.dims.size()}).to(ToScalarType(type.dtype)).contiguous());
       return absl::OkStatus();

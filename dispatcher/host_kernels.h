@@ -13,7 +13,7 @@
 
 namespace tpu {
 
-absl::Status RunCall(Device& device, const Call& call, absl::Span<const Argument> inputs,
+absl::Status RunCall(Device& device, const Call& call, absl::Span<const KernelInput> inputs,
                      absl::Span<BufferRef> outputs);
 
 // Reads every argument, runs the operator on the host, and replaces the arguments on the stack by the results on the

@@ -257,7 +257,11 @@ std::unique_ptr<Signature> Infer(const Operator& op, at::ArrayRef<c10::IValue> a
     for (const at::Tensor& t : TensorsOf(arguments[m])) at::assert_no_internal_overlap(t);
   }
   CheckTypes(op, arguments);
-  s->host_kernel = std::make_unique<HostKernel>(HostKernel{op.recorded, {}, {}, {}, {}, {}, op.seeded});
+  s->host_kernel = std::make_unique<HostKernel>(HostKernel{.op = op.recorded, .seeded = op.seeded});
+  if (op.functional_form && op.out.empty()) {
+    s->host_kernel->in_place = op.op;
+    s->host_kernel->in_place_mutated = op.mutated;
+  }
   s->call.op = op.name;
   s->call.promoted = Promoted(op, meta_arguments);
   DescribeArguments(op, arguments, collected, *s);

@@ -2,8 +2,9 @@
 
 #include <c10/util/Exception.h>
 
+#include <array>
+#include <limits>
 #include <string>
-#include <vector>
 
 #include "jit/engine.h"
 #include "runtime/device.h"
@@ -14,7 +15,8 @@ namespace tpu {
 namespace {
 
 thread_local int current_device = 0;
-thread_local std::vector<Stream*> current_streams;  // by device; null or absent: the default stream
+constexpr size_t kMaxDevices = std::numeric_limits<c10::DeviceIndex>::max() + 1;
+thread_local std::array<Stream*, kMaxDevices> current_streams{};  // by device; null: the default stream
 
 }  // namespace
 
@@ -44,14 +46,13 @@ Stream& CurrentStream(int device) {
   const size_t index = static_cast<size_t>(device);
   if (C10_UNLIKELY(index >= current_streams.size() || current_streams[index] == nullptr)) {
     CheckDevice(device);
-    if (index >= current_streams.size()) current_streams.resize(index + 1);
     current_streams[index] = &Engine::Get().stream(device, 0);
   }
   return *current_streams[index];
 }
 
 Stream& ExchangeStream(Stream& stream) {
-  const int device = stream.device()->index();
+  const int device = stream.device_index();
   Stream& former = CurrentStream(device);
   current_streams[device] = &stream;
   return former;
@@ -59,8 +60,7 @@ Stream& ExchangeStream(Stream& stream) {
 
 c10::Stream ToTorch(const Stream& stream) {
   return c10::Stream(c10::Stream::UNSAFE,
-                     c10::Device(c10::kPrivateUse1, static_cast<c10::DeviceIndex>(stream.device()->index())),
-                     stream.id());
+                     c10::Device(c10::kPrivateUse1, static_cast<c10::DeviceIndex>(stream.device_index())), stream.id());
 }
 
 Stream& FromTorch(const c10::Stream& stream) {

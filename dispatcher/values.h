@@ -16,10 +16,14 @@ namespace tpu {
 
 // The tensor's kind. Free when it covers its storage.
 const Layout* LayoutOf(const c10::TensorImpl& tensor);
-// The storage's value when the tensor covers it as it lies, so that nothing need be recorded to read it; else null.
-inline Value* WholeValue(const c10::TensorImpl& tensor, const Layout* layout) {
+// The storage's value and layout when the tensor covers it as it lies, so that nothing need be recorded to read it;
+// else null.
+inline Value* WholeValue(const c10::TensorImpl& tensor, const Layout** layout) {
   const TpuStorage& storage = TpuStorage::Of(tensor);
-  return layout == storage.layout() && tensor.storage_offset() == 0 ? storage.value().get() : nullptr;
+  *layout = storage.layout();
+  const bool whole = *layout != nullptr && tensor.storage_offset() == 0 &&
+                     (*layout)->Is(c10::typeMetaToScalarType(tensor.dtype()), tensor.sizes(), tensor.strides());
+  return whole ? storage.value().get() : nullptr;
 }
 // The tensor's elements, logical and row-major. `layout` is LayoutOf(tensor).
 ValueRef ReadValue(const c10::TensorImpl& tensor, const Layout* layout);

@@ -85,7 +85,7 @@ Stream& Engine::NewStream(int device, int priority) {
 
 Window& Engine::window(Stream& stream) {
   // Written before the stream is handed out, never moved.
-  return *windows_[stream.device()->index()][stream.id()];
+  return *windows_[stream.device_index()][stream.id()];
 }
 
 absl::Status Engine::Await(const ValueRef& value, const std::string& what) {

@@ -28,9 +28,16 @@ class CompilePool;
 class FragmentTable;
 struct FragmentEntry;
 
+// An operand of a ready kernel. With a window, a "tpu::view", the operand is that window of the buffer's elements.
+// A donated operand without a window holds the only Ref: the kernel may write over it.
+struct KernelInput {
+  Argument argument;
+  const Call* window = nullptr;
+};
+
 // Runs one call on the device's memory by a ready kernel: tier 0, and nodes without a lowering. Given by the
 // dispatcher (ATen's CPU kernels). `outputs` arrive empty and leave filled with row-major buffers.
-using CallRunner = std::function<absl::Status(Device& device, const Call& call, absl::Span<const Argument> inputs,
+using CallRunner = std::function<absl::Status(Device& device, const Call& call, absl::Span<const KernelInput> inputs,
                                               absl::Span<BufferRef> outputs)>;
 // The user's file:line at this moment, or "" where no Python frame can be seen (another thread than Python's).
 using WhereHook = std::string (*)();

@@ -21,6 +21,7 @@ void Analyse(FragmentEntry& entry) {
   const int n = static_cast<int>(f.nodes.size());
   entry.live.assign(n, false);
   entry.last_use.assign(f.num_results, -1);
+  entry.input_last_use.assign(f.inputs.size(), -1);
   std::vector<bool> needed(f.num_results, false);
   for (ValueId v : f.outputs) needed[v] = true;
   for (ValueId v : f.outputs) entry.last_use[v] = n;
@@ -32,9 +33,9 @@ void Analyse(FragmentEntry& entry) {
     if (!entry.live[i]) continue;
     ++entry.live_ops;
     for (ValueId v : f.OperandsOf(node)) {
-      if (IsInput(v)) continue;
-      needed[v] = true;
-      entry.last_use[v] = std::max(entry.last_use[v], i);
+      int32_t& last = IsInput(v) ? entry.input_last_use[InputIndex(v)] : entry.last_use[v];
+      last = std::max(last, i);
+      if (!IsInput(v)) needed[v] = true;
     }
   }
 }

@@ -21,9 +21,11 @@ struct FragmentEntry {
   enum class State : uint8_t { kNew, kLoading, kMissing, kCompiling, kReady, kFailed };
 
   Fragment fragment;
-  // For tier 0, by node: whether anything wanted needs it; by result: the node after which its buffer can go.
+  // For tier 0, by node: whether anything wanted needs it; by result and by input: the node that reads it last
+  // (results that are outputs: none).
   std::vector<bool> live;
   std::vector<int32_t> last_use;
+  std::vector<int32_t> input_last_use;
   int live_ops = 0;
   // The user's file:line of each node when it was first recorded ("" where unknown).
   std::vector<std::string> where;

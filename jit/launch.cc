@@ -12,6 +12,8 @@ std::shared_ptr<const absl::Status> Shared(const absl::Status& status) {
   return std::make_shared<const absl::Status>(status);
 }
 
+bool IsView(const Call& call) { return call.op == "tpu::view"; }
+
 }  // namespace
 
 void Launch::Queue(uint64_t sequence) {
@@ -22,7 +24,7 @@ void Launch::Run() {
   entry_.runs.fetch_add(1, std::memory_order_relaxed);
   std::vector<Argument> arguments(inputs.size());
   const bool sound = CollectArguments(arguments);
-  Executable* executable = entry_.executables[stream_.device()->index()].load(std::memory_order_acquire);
+  Executable* executable = entry_.executables[stream_.device_index()].load(std::memory_order_acquire);
   Metrics& metrics = Metrics::Get();
   if (executable != nullptr && sound) {
     metrics.launches_tier1.fetch_add(1, std::memory_order_relaxed);
@@ -70,7 +72,8 @@ absl::Status Launch::RunProgram(Executable& executable, std::vector<Argument>& a
                                 std::vector<BufferRef>& buffers) {
   const NodeRunner runner = [this](int node, absl::Span<const Argument> in, absl::Span<BufferRef> out) {
     Metrics::Get().CountHostKernel(entry_.fragment.nodes[node].call->op);
-    return RunNode(node, in, out);
+    const std::vector<KernelInput> inputs(in.begin(), in.end());
+    return RunNode(node, inputs, out);
   };
   absl::Status status = executable.Launch(absl::MakeSpan(arguments), absl::MakeSpan(buffers), runner);
   if (status.ok()) return status;
@@ -83,52 +86,76 @@ absl::Status Launch::RunProgram(Executable& executable, std::vector<Argument>& a
 
 void Launch::RunNodeByNode(std::vector<Argument>& arguments) {
   const Fragment& f = entry_.fragment;
-  std::vector<BufferRef> buffers(f.num_results);
-  std::vector<std::shared_ptr<const absl::Status>> errors(f.num_results);
-  std::vector<Argument> in;
+  const int n = static_cast<int>(f.nodes.size());
+  std::vector<NodeResult> results(f.num_results);
+  std::vector<KernelInput> in;
   std::vector<BufferRef> out;
-  for (size_t i = 0; i < f.nodes.size(); ++i) {
+  for (int i = 0; i < n; ++i) {
     if (!entry_.live[i]) continue;
     const Node& node = f.nodes[i];
     in.clear();
-    std::shared_ptr<const absl::Status> error;
-    for (ValueId v : f.OperandsOf(node)) {
-      if (IsInput(v)) {
-        const Input& input = inputs[InputIndex(v)];
-        if (input.value && input.value->error_) error = input.value->error_;
-        in.push_back({arguments[InputIndex(v)].buffer, arguments[InputIndex(v)].scalar_bits, false});
-      } else {
-        if (errors[v]) error = errors[v];
-        in.push_back({buffers[v], 0, false});
-      }
+    std::shared_ptr<const absl::Status> error = TakeOperands(i, arguments, results, in);
+    NodeResult* const first = &results[node.results_begin];
+    if (!error && IsView(*node.call) && in[0].window == nullptr && entry_.last_use[node.results_begin] < n) {
+      *first = {std::move(in[0].argument.buffer), node.call, nullptr};  // its readers take the window themselves
+      continue;
     }
-    const size_t results = node.call->results.size();
-    out.assign(results, nullptr);
+    out.assign(node.call->results.size(), nullptr);
     if (!error) {
       Metrics::Get().tier0_kernel_calls.fetch_add(1, std::memory_order_relaxed);
-      absl::Status status = RunNode(static_cast<int>(i), in, absl::MakeSpan(out));
-      if (!status.ok()) error = Shared(Explain(static_cast<int>(i), status));
+      absl::Status status = RunNode(i, in, absl::MakeSpan(out));
+      if (!status.ok()) error = Shared(Explain(i, status));
     }
-    for (size_t r = 0; r < results; ++r) {
-      buffers[node.results_begin + r] = std::move(out[r]);
-      errors[node.results_begin + r] = error;
-    }
-    for (ValueId v : f.OperandsOf(node)) {
-      if (!IsInput(v) && entry_.last_use[v] == static_cast<int32_t>(i)) buffers[v] = nullptr;
-    }
+    for (size_t r = 0; r < out.size(); ++r) first[r] = {std::move(out[r]), nullptr, error};
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
-    outputs[i]->buffer_ = std::move(buffers[f.outputs[i]]);
-    outputs[i]->error_ = std::move(errors[f.outputs[i]]);
+    outputs[i]->buffer_ = std::move(results[f.outputs[i]].buffer);
+    outputs[i]->error_ = std::move(results[f.outputs[i]].error);
   }
 }
 
-absl::Status Launch::RunNode(int node, absl::Span<const Argument> in, absl::Span<BufferRef> out) {
+// The operands of node `i`; those it is the last to read are given up, and donated where nobody else holds them.
+// Returns the error of one that failed.
+std::shared_ptr<const absl::Status> Launch::TakeOperands(int i, std::vector<Argument>& arguments,
+                                                         std::vector<NodeResult>& results,
+                                                         std::vector<KernelInput>& in) {
+  const Fragment& f = entry_.fragment;
+  const absl::Span<const ValueId> operands = f.OperandsOf(f.nodes[i]);
+  std::shared_ptr<const absl::Status> error;
+  for (ValueId v : operands) {
+    if (IsInput(v)) {
+      const Input& input = inputs[InputIndex(v)];
+      if (input.value && input.value->error_) error = input.value->error_;
+      in.push_back({{arguments[InputIndex(v)].buffer, arguments[InputIndex(v)].scalar_bits, false}, nullptr});
+    } else {
+      if (results[v].error) error = results[v].error;
+      in.push_back({{results[v].buffer, 0, false}, results[v].window});
+    }
+  }
+  for (ValueId v : operands) {
+    if (IsInput(v) && entry_.input_last_use[InputIndex(v)] == i) arguments[InputIndex(v)].buffer = nullptr;
+    if (!IsInput(v) && entry_.last_use[v] == i) results[v].buffer = nullptr;
+  }
+  for (KernelInput& k : in) {
+    k.argument.donated = k.argument.buffer && k.window == nullptr && k.argument.buffer->ref_count() == 1;
+  }
+  return error;
+}
+
+absl::Status Launch::RunNode(int node, absl::Span<const KernelInput> in, absl::Span<BufferRef> out) {
   const Call& call = *entry_.fragment.nodes[node].call;
   if (call.needs_program) {
     absl::StatusOr<Executable*> program = engine_.pool().SingleOperation(call, *stream_.device());
     if (!program.ok()) return program.status();
-    std::vector<Argument> arguments(in.begin(), in.end());
+    std::vector<Argument> arguments;
+    for (const KernelInput& k : in) {
+      arguments.push_back(k.argument);
+      if (k.window == nullptr) continue;
+      const KernelInput base{k.argument, nullptr};
+      const absl::Status read =
+          engine_.call_runner()(*stream_.device(), *k.window, {&base, 1}, {&arguments.back().buffer, 1});
+      if (!read.ok()) return read;
+    }
     return (*program)->Launch(absl::MakeSpan(arguments), out, nullptr);
   }
   if (!engine_.call_runner()) {

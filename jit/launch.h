@@ -33,10 +33,19 @@ class Launch {
   void Run();
 
  private:
+  // What a node gave at tier 0: a buffer, or with `window` (a "tpu::view") that window of it.
+  struct NodeResult {
+    BufferRef buffer;
+    const Call* window = nullptr;
+    std::shared_ptr<const absl::Status> error;
+  };
+
   bool CollectArguments(std::vector<Argument>& arguments);
   absl::Status RunProgram(Executable& executable, std::vector<Argument>& arguments, std::vector<BufferRef>& buffers);
   void RunNodeByNode(std::vector<Argument>& arguments);
-  absl::Status RunNode(int node, absl::Span<const Argument> inputs, absl::Span<BufferRef> outputs);
+  std::shared_ptr<const absl::Status> TakeOperands(int node, std::vector<Argument>& arguments,
+                                                   std::vector<NodeResult>& results, std::vector<KernelInput>& in);
+  absl::Status RunNode(int node, absl::Span<const KernelInput> inputs, absl::Span<BufferRef> outputs);
   absl::Status Explain(int node, const absl::Status& status) const;
   void Fail(const absl::Status& status);
 

@@ -15,6 +15,8 @@ constexpr size_t kOpsBeforeBoundary = 16;
 // Without library calls, fragments end after a call whose content hash says so, once this long.
 constexpr size_t kOpsBeforeContent = 128;
 constexpr uint64_t kContentMask = 7;
+// Values kept for the next fragment.
+constexpr size_t kMaxSpare = 256;
 // How many launches the host may be ahead of the device.
 constexpr uint64_t kMaxAhead = 48;
 
@@ -60,11 +62,7 @@ void Window::Record(const Call& call, absl::Span<const Operand> operands, absl::
     hash_ = h;
     nodes_.push_back(node);
     for (size_t i = 0; i < call.results.size(); ++i) {
-      ValueRef value = MakeRef<Value>(&call.results[i]);
-      value->window_.store(this, std::memory_order_relaxed);
-      value->epoch_ = epoch_;
-      value->id_ = static_cast<int32_t>(results_.size());
-      value->stream_ = &stream_;
+      ValueRef value = NewValue(call.results[i]);
       results_.push_back(value);
       results[i] = std::move(value);
     }
@@ -90,6 +88,22 @@ void Window::Record(const Call& call, absl::Span<const Operand> operands, absl::
       stream_.WaitFor(queued - kMaxAhead);
     }
   }
+}
+
+ValueRef Window::NewValue(const TensorType& type) {
+  ValueRef value;
+  if (spare_.empty()) {
+    value = MakeRef<Value>(&type);
+    value->stream_ = &stream_;
+  } else {
+    value = std::move(spare_.back());
+    spare_.pop_back();
+    value->type_ = &type;
+  }
+  value->window_.store(this, std::memory_order_relaxed);
+  value->epoch_ = epoch_;
+  value->id_ = static_cast<int32_t>(results_.size());
+  return value;
 }
 
 ValueId Window::InputIdOf(const Operand& operand, const OperandType& type) {
@@ -178,7 +192,11 @@ void Window::Reset() {
   epoch_ = NextEpoch();
   nodes_.clear();
   operands_.clear();
-  for (ValueRef& v : results_) v->window_.store(nullptr, std::memory_order_release);
+  for (ValueRef& v : results_) {
+    v->window_.store(nullptr, std::memory_order_release);
+    const bool unseen = v->sequence_ == 0;  // by any launch
+    if (unseen && v->ref_count() == 1 && spare_.size() < kMaxSpare) spare_.push_back(std::move(v));
+  }
   results_.clear();
   inputs_.clear();
   input_types_.clear();

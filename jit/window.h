@@ -48,6 +48,7 @@ class Window {
   void Launch(FragmentEntry& entry);
   void Follow(const Call& call, std::string where);
   void Reset();
+  ValueRef NewValue(const TensorType& type);
 
   Engine& engine_;
   Stream& stream_;
@@ -59,6 +60,7 @@ class Window {
   std::vector<tpu::Launch::Input> inputs_;
   std::vector<OperandType> input_types_;
   std::vector<ValueId> outputs_;  // scratch of a cut
+  std::vector<ValueRef> spare_;   // values that died unseen, to be used again
   uint64_t hash_ = 0;
   // Recording follows a known fragment while each call is the expected one; while it doesn't, lines are noted.
   FragmentEntry* expected_ = nullptr;

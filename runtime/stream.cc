@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/device.h"
 #include "runtime/fork.h"
 
 namespace tpu {
@@ -81,7 +82,11 @@ struct Stream::Queue {
 };
 
 Stream::Stream(Device* device, int id, int priority)
-    : device_(device), id_(id), priority_(priority), queue_(std::make_unique<Queue>()) {
+    : device_(device),
+      device_index_(device != nullptr ? device->index() : 0),
+      id_(id),
+      priority_(priority),
+      queue_(std::make_unique<Queue>()) {
   WatchForks();
   queue_->thread = std::thread([this] { Run(); });
   pthread_setname_np(queue_->thread.native_handle(), absl::StrCat("tpu-stream-", id).substr(0, 15).c_str());

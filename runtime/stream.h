@@ -29,6 +29,7 @@ class Stream {
   Stream& operator=(const Stream&) = delete;
 
   Device* device() const { return device_; }
+  int device_index() const { return device_index_; }
   int id() const { return id_; }
   int priority() const { return priority_; }
 
@@ -49,6 +50,7 @@ class Stream {
   void SleepUntil(uint64_t sequence);
 
   Device* const device_;
+  const int device_index_;
   const int id_;
   const int priority_;
   std::atomic<uint64_t> enqueued_{0};

@@ -279,3 +279,57 @@ def test_dynamo_sees_our_interface():
         assert interface.is_available() and interface.is_dtype_supported(torch.float64)
         assert interface.device_count() == 1
     """)
+
+
+TIER_0 = {"TORCH_TPU_COMPILE_AFTER": "1000000"}
+
+
+def test_ready_kernels_write_only_what_is_given_up():
+    """At tier 0 a kernel writes over operands that nobody else holds, and over nothing else."""
+    run_python(
+        """
+        import torch
+
+        def program(device):
+            base = torch.arange(24.0, device=device)
+            kept = base * 1
+            parts = torch.unsafe_split(base * 1, 8)
+            parts[1].add_(100)  # its memory is a part of what parts[0] and parts[2] have
+            row = base.view(4, 6)[1]
+            row.mul_(2)
+            chain = base + 0
+            for i in range(5):
+                chain.add_(chain).sub_(base.view(4, 6).t().reshape(-1))
+            weight, gradient = base.clone(), base.clone()
+            moment, square, steps = torch.zeros_like(weight), torch.zeros_like(weight), torch.ones((), device=device)
+            before = weight.clone()
+            torch._fused_adamw_([weight], [gradient], [moment], [square], [], [steps], lr=0.1, beta1=0.9, beta2=0.99,
+                                weight_decay=0.1, eps=1e-8, amsgrad=False, maximize=False)
+            return [t.cpu() for t in (base, kept, *parts, chain, weight, gradient, moment, square, before)]
+
+        for expected, found in zip(program("cpu"), program("tpu"), strict=True):
+            torch.testing.assert_close(found, expected)
+        m = torch.tpu.metrics()
+        assert m["launches_tier1"] == 0 and m["launches_tier0"] > 0
+        """,
+        TIER_0,
+    )
+
+
+def test_ready_kernels_read_views_where_they_lie():
+    """At tier 0 reading a view copies nothing: the kernel gets the strides."""
+    run_python(
+        """
+        import torch
+
+        x = torch.randn(1 << 20, device="tpu")
+        torch.tpu.synchronize()
+        torch.tpu.reset_peak_memory_stats()
+        before = torch.tpu.memory_allocated()
+        y = x.view(1024, 1024).t().sum(1)
+        torch.tpu.synchronize()
+        assert torch.tpu.max_memory_allocated() - before < (1 << 20), torch.tpu.max_memory_allocated() - before
+        torch.testing.assert_close(y.cpu(), x.cpu().view(1024, 1024).t().sum(1))
+        """,
+        TIER_0,
+    )
