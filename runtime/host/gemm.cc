@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runtime/host/panel_gemm.h"
 #include "runtime/host/parallel.h"
 
 namespace tpu::host {
@@ -13,7 +14,8 @@ constexpr int64_t kTaskWork = 128 << 10;
 constexpr int64_t kLeastRows = 48;
 constexpr int64_t kLeastCols = 64;
 constexpr int64_t kLeastWideCols = 256;
-// Rows of a block whose length or depth follows the diagonal.
+// Rows of a block that follows the diagonal: by panels, and by the library, for which the whole block is cut alike.
+constexpr int64_t kPanelRows = 384;
 constexpr int64_t kTriangleRows = 32;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -27,6 +29,8 @@ struct Cutting {
   int64_t grain = 1;  // blocks in a task, at least
 };
 
+int64_t TriangleRows(const GemmStep& g) { return PanelsServe(g) ? kPanelRows : kTriangleRows; }
+
 Cutting Cut(const GemmStep& g) {
   Cutting cut;
   for (int64_t size : g.batch) cut.batches *= size;
@@ -37,7 +41,7 @@ Cutting Cut(const GemmStep& g) {
   const int64_t most_blocks = static_cast<int64_t>(std::max(1.0, work / static_cast<double>(kTaskWork)));
   const int64_t threads = NumThreads();
   if (g.triangle != Triangle::kNone) {
-    cut.rows = kTriangleRows;
+    cut.rows = TriangleRows(g);
   } else if (threads > 1 && cut.batches < 2 * threads) {
     const int64_t wanted = std::min(most_blocks, CeilDiv(2 * threads, std::max<int64_t>(cut.batches, 1)));
     // Few rows against a long k: blocks of columns, so that A, the smaller, is what every block packs again.
@@ -70,6 +74,11 @@ int64_t BatchOffset(const GemmStep& g, const std::vector<int64_t>& strides, int6
 // Rows [row, row + rows) x columns [col, col + cols) of one matrix of the batch, less what a triangle saves.
 void RunBlock(const GemmStep& g, const void* a, const void* b, void* c, int64_t batch, int64_t row, int64_t rows,
               int64_t col, int64_t cols) {
+  if (PanelsServe(g)) {  // blocks have all columns
+    return MultiplyPanels(g, static_cast<const float*>(a) + g.offset_a + BatchOffset(g, g.stride_a, batch),
+                          static_cast<const float*>(b) + g.offset_b + BatchOffset(g, g.stride_b, batch),
+                          static_cast<float*>(c) + g.offset_c + BatchOffset(g, g.stride_c, batch), row, rows);
+  }
   int64_t depth = 0, end = g.k;  // of k
   if (g.triangle == Triangle::kResultLower) cols = std::min(cols, row + rows - col);
   if (g.triangle == Triangle::kLhsLower) end = std::min(end, row + rows);
@@ -119,7 +128,7 @@ void RunGemm(const GemmStep& g, const void* a, const void* b, void* c) {
 
 void RunGemmRows(const GemmStep& g, const void* a, const void* b, void* c, int64_t begin, int64_t end) {
   if (g.n == 0) return;
-  const int64_t most = g.triangle == Triangle::kNone ? g.m : kTriangleRows;
+  const int64_t most = g.triangle == Triangle::kNone ? g.m : TriangleRows(g);
   while (begin < end) {
     const int64_t row = begin % g.m, rows = std::min({most, g.m - row, end - begin});
     RunBlock(g, a, b, c, begin / g.m, row, rows, 0, g.n);

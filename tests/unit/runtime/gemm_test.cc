@@ -9,6 +9,7 @@
 #include <complex>
 #include <random>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "runtime/host/matrix_library.h"
@@ -154,33 +155,55 @@ TEST(Gemm, LargeEnoughToBeCut) {
   }
 }
 
-// What a triangle leaves out changes nothing that may be looked at.
+// What a triangle leaves out changes nothing that may be looked at, and is left out. Two matrices.
+template <typename T>
+void CompareTriangle(GemmStep g) {
+  g.dtype = g.out_dtype = kDType<T>;
+  const int64_t m = g.m, n = g.n, k = g.k;
+  g.lda = g.trans_a ? m : k, g.ldb = g.trans_b ? k : n, g.ldc = n;
+  g.batch = {2}, g.stride_a = {m * k}, g.stride_b = {0}, g.stride_c = {m * n};
+  auto a = RandomSmallIntegers<T>(static_cast<size_t>(2 * m * k), 1);
+  const auto b = RandomSmallIntegers<T>(static_cast<size_t>(k * n), 2);
+  for (int64_t i = 0; i < 2 * m; ++i) {
+    for (int64_t p = 0; p < k; ++p) {
+      const int64_t row = i % m, matrix = i / m * m * k;
+      const bool zero =
+          (g.triangle == Triangle::kLhsLower && p > row) || (g.triangle == Triangle::kLhsUpper && p < row);
+      if (zero) a[static_cast<size_t>(matrix + (g.trans_a ? p * m + row : row * k + p))] = 0;
+    }
+  }
+  std::vector<T> expected(static_cast<size_t>(2 * m * n), -1000), c = expected;
+  RunGemm(g, a.data(), b.data(), c.data());
+  const Triangle triangle = std::exchange(g.triangle, Triangle::kNone);
+  RunGemm(g, a.data(), b.data(), expected.data());
+  for (int64_t i = 0; i < 2 * m; ++i) {
+    for (int64_t j = 0; j < n; ++j) {
+      if (triangle == Triangle::kResultLower && j > i % m) continue;
+      ASSERT_EQ(c[static_cast<size_t>(i * n + j)], expected[static_cast<size_t>(i * n + j)])
+          << "element " << i << ", " << j << " of " << m << "x" << n << "x" << k << " ta " << g.trans_a << " tb "
+          << g.trans_b << " acc " << g.accumulate << " triangle " << static_cast<int>(triangle);
+    }
+  }
+  const bool untouched = c[static_cast<size_t>(n - 1)] == -1000;  // first row, last column
+  if (g.accumulate) return;
+  if (triangle != Triangle::kResultLower) {
+    EXPECT_FALSE(untouched);
+  } else if (n > 64) {
+    EXPECT_TRUE(untouched);
+  }
+}
+
 TEST(Gemm, Triangles) {
-  for (auto [m, n, k] : {std::array<int64_t, 3>{256, 256, 64}, {200, 130, 150}, {100, 300, 250}, {300, 70, 90}}) {
-    for (int flags = 0; flags < 4; ++flags) {
+  const int64_t shapes[][3] = {{256, 256, 64}, {200, 130, 150}, {100, 300, 250}, {300, 70, 90},
+                               {7, 16, 5},     {800, 20, 400},  {800, 400, 20}};
+  for (const auto& [m, n, k] : shapes) {
+    for (int flags = 0; flags < 8; ++flags) {
       for (Triangle triangle : {Triangle::kResultLower, Triangle::kLhsLower, Triangle::kLhsUpper}) {
-        GemmStep g{.trans_a = (flags & 1) != 0, .trans_b = (flags & 2) != 0, .m = m, .n = n, .k = k};
-        g.lda = g.trans_a ? m : k, g.ldb = g.trans_b ? k : n, g.ldc = n;
-        auto a = RandomSmallIntegers<float>(static_cast<size_t>(m * k), 1);
-        const auto b = RandomSmallIntegers<float>(static_cast<size_t>(k * n), 2);
-        for (int64_t i = 0; i < m; ++i) {
-          for (int64_t p = 0; p < k; ++p) {
-            const bool zero = (triangle == Triangle::kLhsLower && p > i) || (triangle == Triangle::kLhsUpper && p < i);
-            if (zero) a[static_cast<size_t>(g.trans_a ? p * m + i : i * k + p)] = 0;
-          }
-        }
-        std::vector<float> expected(static_cast<size_t>(m * n)), c(expected.size(), -1000);
-        RunGemm(g, a.data(), b.data(), expected.data());
-        g.triangle = triangle;
-        RunGemm(g, a.data(), b.data(), c.data());
-        for (int64_t i = 0; i < m; ++i) {
-          for (int64_t j = 0; j < n; ++j) {
-            if (triangle == Triangle::kResultLower && j > i) continue;
-            ASSERT_EQ(c[static_cast<size_t>(i * n + j)], expected[static_cast<size_t>(i * n + j)]) << i << " " << j;
-          }
-        }
-        const float beyond = c[static_cast<size_t>(n - 1)];  // first row, last column
-        EXPECT_EQ(beyond == -1000, triangle == Triangle::kResultLower && n > 64);
+        GemmStep g;
+        g.m = m, g.n = n, g.k = k, g.triangle = triangle;
+        g.trans_a = flags & 1, g.trans_b = flags & 2, g.accumulate = flags & 4;
+        CompareTriangle<float>(g);
+        if (m < 300) CompareTriangle<double>(g);
       }
     }
   }
