@@ -241,7 +241,7 @@ def compare(args, train_text, val_text):
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="tpu")
-    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--steps", type=int, default=700)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--context", type=int, default=128)
     parser.add_argument("--layers", type=int, default=6)
