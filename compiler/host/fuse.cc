@@ -80,6 +80,26 @@ class Fuser {
   std::set<std::pair<int, int>> refused_;
 };
 
+// What a reduction of no elements gives; null for elements that no constant can hold.
+mlir::Attribute OfNothing(mlir::Type element, ir::ReduceKind kind) {
+  using ir::ReduceKind;
+  const bool one = kind == ReduceKind::prod || kind == ReduceKind::all;
+  if (auto type = mlir::dyn_cast<mlir::FloatType>(element)) {
+    if (kind == ReduceKind::max || kind == ReduceKind::min) {
+      return mlir::FloatAttr::get(type, llvm::APFloat::getInf(type.getFloatSemantics(), kind == ReduceKind::max));
+    }
+    return mlir::FloatAttr::get(type, one ? 1 : 0);
+  }
+  auto type = mlir::dyn_cast<mlir::IntegerType>(element);
+  if (!type) return nullptr;
+  const unsigned bits = type.getWidth();
+  const bool u = type.isUnsigned() || bits == 1;
+  llvm::APInt value(bits, one ? 1 : 0);
+  if (kind == ReduceKind::max) value = u ? llvm::APInt::getMinValue(bits) : llvm::APInt::getSignedMinValue(bits);
+  if (kind == ReduceKind::min) value = u ? llvm::APInt::getMaxValue(bits) : llvm::APInt::getSignedMaxValue(bits);
+  return mlir::IntegerAttr::get(type, value);
+}
+
 // Values without elements, and reductions of nothing, are constants.
 void Fuser::ReplaceEmpty() {
   for (Operation& op : llvm::make_early_inc_range(block_)) {
@@ -88,14 +108,12 @@ void Fuser::ReplaceEmpty() {
     if (!type) continue;
     bool reads_nothing =
         llvm::any_of(op.getOperands(), [](Value v) { return ir::TensorTypeOf(v).getNumElements() == 0; });
-    if (type.getNumElements() != 0 && !(reads_nothing && mlir::isa<ir::DotOp>(op))) continue;
-    mlir::Type element = type.getElementType();
-    mlir::Attribute zero;
-    if (mlir::isa<mlir::FloatType>(element)) zero = mlir::FloatAttr::get(element, 0);
-    if (mlir::isa<mlir::IntegerType>(element)) zero = mlir::IntegerAttr::get(element, 0);
-    if (!zero) continue;
+    if (type.getNumElements() != 0 && !(reads_nothing && mlir::isa<ir::DotOp, ir::ReduceOp>(op))) continue;
+    auto reduce = mlir::dyn_cast<ir::ReduceOp>(op);
+    mlir::Attribute value = OfNothing(type.getElementType(), reduce ? reduce.getKind() : ir::ReduceKind::sum);
+    if (!value) continue;
     mlir::OpBuilder b(&op);
-    auto constant = ir::ConstantOp::create(b, op.getLoc(), type, mlir::DenseElementsAttr::get(type, zero));
+    auto constant = ir::ConstantOp::create(b, op.getLoc(), type, mlir::DenseElementsAttr::get(type, value));
     op.getResult(0).replaceAllUsesWith(constant.getResult());
     op.erase();
   }
@@ -364,7 +382,8 @@ void Fuser::OutlineGroup(int id) {
     }
     output.replaceUsesWithIf(result, [&](mlir::OpOperand& use) {
       if (use.getOwner()->getParentOp() == fusion) return false;
-      if (!IsFreeOp(op)) return !group.ops.contains(use.getOwner());
+      // Views of the group stay for readers elsewhere: they read what the kernel writes, like everyone outside.
+      if (!IsFreeOp(op)) return !group.ops.contains(use.getOwner()) || IsFreeOp(use.getOwner());
       return !IsNestOp(use.getOwner()) && !ReadInPlace(use.getOwner(), use.get());
     });
   }

@@ -16,9 +16,6 @@ KernelFrame::KernelFrame(llvm::Module& module, size_t num_pointers)
   entry_ = llvm::BasicBlock::Create(context, "entry", function_);
   start_ = llvm::BasicBlock::Create(context, "start", function_);
   b_.SetInsertPoint(start_);
-  llvm::FastMathFlags flags;
-  flags.setAllowContract();
-  b_.setFastMathFlags(flags);
   for (size_t i = 0; i < num_pointers + 1; ++i) {
     Value* slot = b_.CreateConstInBoundsGEP1_64(pointer, function_->getArg(0), i);
     pointers_.push_back(b_.CreateLoad(pointer, slot));

@@ -24,11 +24,7 @@ int64_t Product(llvm::ArrayRef<int64_t> dims) {
   return std::accumulate(dims.begin(), dims.end(), int64_t{1}, std::multiplies<>());
 }
 
-Expr Constant(int64_t c) {
-  Expr e;
-  e.constant = c;
-  return e;
-}
+Expr Constant(int64_t c) { return {.constant = c, .terms = {}}; }
 Expr Term(int symbol, int64_t size) {
   Expr e;
   if (size > 1) e.terms.push_back({symbol, 1});
@@ -174,8 +170,7 @@ class Analysis {
     return Term(static_cast<int>(nest_.symbols.size()) - 1, size);
   }
   Expr Clamp(const Expr& e, int64_t size) {
-    if (size <= 1) return Expr();
-    return Derived(Symbol::Kind::kClamp, e, 0, size);
+    return size <= 1 ? Expr() : Derived(Symbol::Kind::kClamp, e, 0, size);
   }
   Expr NodeSymbol(int node, int64_t size) {
     Symbol symbol;
@@ -234,6 +229,13 @@ class Analysis {
     node.type = type;
     node.operands.assign(operands.begin(), operands.end());
     return Add(std::move(node));
+  }
+  // `value`, found at an index that is read: checked also where it doesn't matter, as all values are one.
+  int Checked(const Expr& index, int value, int64_t size) {
+    if (failed_ || split_) return 0;
+    const NestNode& node = nest_.nodes[value];
+    if (llvm::any_of(node.index.terms, [&](auto term) { return term.first == index.terms[0].first; })) return value;
+    return Combine(NestNode::Kind::kSelect, node.type, {InRange(index, 0, size), value, value});
   }
   int And(int a, int b) { return a < 0 ? b : b < 0 ? a : Combine(NestNode::Kind::kAnd, nullptr, {a, b}); }
 
@@ -478,7 +480,8 @@ int Analysis::EvalTake(ir::TakeOp op, const Expr& e) {
   if (Product(shape.take_front(dim)) > 1) std::tie(outer, which) = DivMod(rest, count);
   int index = Eval(op.getIndices(), which);
   if (failed_ || split_) return 0;
-  return Eval(op.getX(), outer * (shape[dim] * inner) + NodeSymbol(index, shape[dim]) * inner + innermost);
+  Expr at = NodeSymbol(index, shape[dim]);
+  return Checked(at, Eval(op.getX(), outer * (shape[dim] * inner) + at * inner + innermost), shape[dim]);
 }
 
 int Analysis::EvalTakeAlong(ir::TakeAlongOp op, const Expr& e) {
@@ -489,19 +492,17 @@ int Analysis::EvalTakeAlong(ir::TakeAlongOp op, const Expr& e) {
   if (failed_ || split_) return 0;
   llvm::SmallVector<Expr> positions = Positions(e, result);
   Expr at;
+  Expr taken = NodeSymbol(index, shape[dim]);
   for (int64_t d = 0; d < static_cast<int64_t>(shape.size()); ++d) {
-    at = at + (d == dim ? NodeSymbol(index, shape[dim]) : positions[d]) * strides[d];
+    at = at + (d == dim ? taken : positions[d]) * strides[d];
   }
-  return Eval(op.getX(), at);
+  return Checked(taken, Eval(op.getX(), at), shape[dim]);
 }
 
 int Analysis::EvalReduce(mlir::Operation* op, const Expr& e) {
   if (ReducedCount(op) == 1) {
     if (mlir::isa<ir::ReduceOp>(op)) return Eval(op->getOperand(0), e);
-    NestNode zero;
-    zero.kind = NestNode::Kind::kIndex;
-    zero.type = ElementOf(op->getResult(0));
-    return Add(std::move(zero));
+    return Add({.kind = NestNode::Kind::kIndex, .type = ElementOf(op->getResult(0))});
   }
   if (!(e == nest_.RowIndex())) {
     failed_ = true;

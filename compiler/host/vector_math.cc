@@ -151,7 +151,10 @@ Value* VectorMath::Erf(Value* x) {
   Value* s = b_.CreateFMul(t, t);
   Value* p = Poly(s, {1.77875472e-06, 0.000239562301, 0.00306026172, 0.0439161696, 0.156926557, 0.945355356});
   Value* q = Poly(s, {3.25888723e-05, 0.000956517586, 0.0123512289, 0.094587855, 0.418338627, 0.83779937});
-  return clamp(b_.CreateFDiv(b_.CreateFMul(t, p), q), 1.0);
+  Value* y = clamp(b_.CreateFDiv(b_.CreateFMul(t, p), q), 1.0);
+  // Exactly 1 from where erf rounds to it: what is left of 1 - erf(x) counts when it is multiplied by a large x.
+  Value* far = b_.CreateFCmpOGT(b_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x), F(x, 3.92));
+  return b_.CreateSelect(far, b_.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, F(x, 1.0), x), y);
 }
 
 Value* VectorMath::SinCos(Value* x, int quarter, const char* name) {
@@ -179,7 +182,26 @@ Value* VectorMath::SinCos(Value* x, int quarter, const char* name) {
   Value* odd = b_.CreateICmpNE(b_.CreateAnd(turns, llvm::ConstantInt::get(ints, 1)), llvm::ConstantInt::get(ints, 0));
   Value* y = b_.CreateSelect(odd, cosine, sine);
   Value* sign = b_.CreateShl(b_.CreateAnd(turns, llvm::ConstantInt::get(ints, 2)), llvm::ConstantInt::get(ints, 30));
-  return b_.CreateBitCast(b_.CreateXor(b_.CreateBitCast(y, ints), sign), x->getType());
+  y = b_.CreateBitCast(b_.CreateXor(b_.CreateBitCast(y, ints), sign), x->getType());
+  // Where two words of pi are not enough; hardly ever taken.
+  Value* large = b_.CreateFCmpOGT(b_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x), F(x, 1e9));
+  return Rarely(large, y, [&] { return Call(name, {x}); });
+}
+
+Value* VectorMath::Rarely(Value* lanes, Value* usual, llvm::function_ref<Value*()> otherwise) {
+  llvm::BasicBlock* here = b_.GetInsertBlock();
+  auto* rare = llvm::BasicBlock::Create(b_.getContext(), "rare", here->getParent());
+  auto* done = llvm::BasicBlock::Create(b_.getContext(), "done", here->getParent());
+  b_.CreateCondBr(lanes->getType()->isVectorTy() ? b_.CreateOrReduce(lanes) : lanes, rare, done);
+  b_.SetInsertPoint(rare);
+  Value* mended = b_.CreateSelect(lanes, otherwise(), usual);
+  llvm::BasicBlock* end = b_.GetInsertBlock();
+  b_.CreateBr(done);
+  b_.SetInsertPoint(done);
+  llvm::PHINode* result = b_.CreatePHI(usual->getType(), 2);
+  result->addIncoming(usual, here);
+  result->addIncoming(mended, end);
+  return result;
 }
 
 Value* VectorMath::Logistic(Value* x) {

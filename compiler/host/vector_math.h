@@ -4,6 +4,7 @@
 // and denormals; the others, and f64, call libm for each lane (the loader resolves it).
 #pragma once
 
+#include "llvm/ADT/STLFunctionalExtras.h"
 #include "llvm/IR/IRBuilder.h"
 
 namespace tpu::host {
@@ -42,6 +43,8 @@ class VectorMath {
   std::pair<llvm::Value*, llvm::Value*> LogParts(llvm::Value* x);
   llvm::Value* LogSpecials(llvm::Value* x, llvm::Value* result);
   llvm::Value* SinCos(llvm::Value* x, int quarter, const char* name);
+  // `usual`, or otherwise() in the lanes that are set: computed only when one is, in a block of its own.
+  llvm::Value* Rarely(llvm::Value* lanes, llvm::Value* usual, llvm::function_ref<llvm::Value*()> otherwise);
 
   llvm::IRBuilder<>& b_;
 };

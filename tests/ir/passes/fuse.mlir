@@ -54,3 +54,34 @@ func.func @column(%x: tensor<100x64xf32>) -> tensor<64xf32> {
   %1 = tpu.reduce sum %0 [0] : (tensor<100x64xf32>) -> tensor<64xf32>
   return %1 : tensor<64xf32>
 }
+
+// -----
+// A view that is written for the caller is also what the product reads through: both read what the kernel writes.
+// CHECK-LABEL: @view_written_and_read
+// CHECK: %[[F:.*]]:2 = tpu.fusion
+// CHECK: %[[T:.*]] = tpu.transpose %[[F]]#0
+// CHECK: %[[D:.*]] = tpu.dot %arg1, %[[T]]
+// CHECK: return %[[F]]#1, %[[D]]
+func.func @view_written_and_read(%x: tensor<32x48xf32>, %y: tensor<8x48xf32>) -> (tensor<48x32xf32>, tensor<8x32xf32>) {
+  %0 = tpu.exp %x : tensor<32x48xf32>
+  %t = tpu.transpose %0 [1, 0] : (tensor<32x48xf32>) -> tensor<48x32xf32>
+  %d = tpu.dot %y, %t batch [] x [] contract [1] x [0] : (tensor<8x48xf32>, tensor<48x32xf32>) -> tensor<8x32xf32>
+  return %t, %d : tensor<48x32xf32>, tensor<8x32xf32>
+}
+
+// -----
+// Reductions of nothing are constants: the identity of what combines the elements.
+// CHECK-LABEL: @of_nothing
+// CHECK-NOT: tpu.reduce
+// CHECK-DAG: tpu.constant dense<0.000000e+00> : tensor<3xf32>
+// CHECK-DAG: tpu.constant dense<0xFF800000> : tensor<3xf32>
+// CHECK-DAG: tpu.constant dense<1> : tensor<3xi32>
+// CHECK-DAG: tpu.constant dense<true> : tensor<3xi1>
+func.func @of_nothing(%x: tensor<3x0xf32>, %y: tensor<3x0xi32>, %z: tensor<3x0xi1>)
+    -> (tensor<3xf32>, tensor<3xf32>, tensor<3xi32>, tensor<3xi1>) {
+  %0 = tpu.reduce sum %x [1] : (tensor<3x0xf32>) -> tensor<3xf32>
+  %1 = tpu.reduce max %x [1] : (tensor<3x0xf32>) -> tensor<3xf32>
+  %2 = tpu.reduce prod %y [1] : (tensor<3x0xi32>) -> tensor<3xi32>
+  %3 = tpu.reduce all %z [1] : (tensor<3x0xi1>) -> tensor<3xi1>
+  return %0, %1, %2, %3 : tensor<3xf32>, tensor<3xf32>, tensor<3xi32>, tensor<3xi1>
+}
