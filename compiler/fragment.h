@@ -62,11 +62,10 @@ struct Call {
   std::vector<TensorType> results;
   // at::result_type of the operands: what arithmetic is done in where the operator promotes.
   DType promoted = DType::kFloat32;
-  // CompilerBackend::IsBoundary of this call, and a stable hash of it: what content-defined cuts go by.
+  // CompilerBackend::IsBoundary of this call, a stable hash of it, and how large its results are: what cuts go by.
   bool boundary = false;
   uint64_t content_hash = 0;
-  // Its numbers are the compiler's (Philox): at tier 0 too it runs as a program, of its own.
-  bool needs_program = false;
+  int64_t result_bytes = 0;
   // The dispatcher's own record (how to run this as a host kernel); opaque here, not part of equality or key.
   const void* host_kernel = nullptr;
 

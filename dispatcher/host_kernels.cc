@@ -17,6 +17,7 @@
 #include "dispatcher/errors.h"
 #include "dispatcher/generator.h"
 #include "dispatcher/host_allocator.h"
+#include "dispatcher/host_random.h"
 #include "dispatcher/upload.h"
 #include "dispatcher/values.h"
 #include "jit/engine.h"
@@ -193,8 +194,11 @@ std::vector<at::Tensor> TakeMutated(const HostKernel& kernel, const std::vector<
   return mutated;
 }
 
-absl::Status RunKernel(const Call& call, absl::Span<const KernelInput> inputs, absl::Span<BufferRef> outputs) {
-  const HostKernel& kernel = *static_cast<const HostKernel*>(call.host_kernel);
+std::vector<at::Tensor> CallKernel(const HostKernel& kernel, const Call& call, absl::Span<const KernelInput> inputs) {
+  if (kernel.seeded && DrawsPhilox(call)) {
+    return DrawPhilox(call, inputs,
+                      [&](int i) { return Read(inputs[i], call.operands[i].type.dims, kernel.operands[i]); });
+  }
   const bool over = kernel.in_place && AllDonated(call, kernel.in_place_mutated, inputs);
   const c10::OperatorHandle& op = over ? *kernel.in_place : kernel.op;
   const c10::FunctionSchema& schema = op.schema();
@@ -222,6 +226,12 @@ absl::Status RunKernel(const Call& call, absl::Span<const KernelInput> inputs, a
     }
   }
   results.insert(results.end(), mutated.begin(), mutated.end());
+  return results;
+}
+
+absl::Status RunKernel(const Call& call, absl::Span<const KernelInput> inputs, absl::Span<BufferRef> outputs) {
+  const HostKernel& kernel = *static_cast<const HostKernel*>(call.host_kernel);
+  std::vector<at::Tensor> results = CallKernel(kernel, call, inputs);
   if (results.size() != outputs.size()) {
     return absl::InternalError("the host kernel gave another number of results than PyTorch's shape inference");
   }
@@ -262,10 +272,11 @@ absl::Status RunCall(Device& device, const Call& call, absl::Span<const KernelIn
 
 namespace {
 
-at::Tensor ReadToHost(const at::Tensor& t, const std::string& what, std::vector<ValueRef>& keep) {
+at::Tensor ReadToHost(const at::Tensor& t, const Operator& op, std::vector<ValueRef>& keep) {
   const c10::TensorImpl& impl = *t.unsafeGetTensorImpl();
   keep.push_back(ReadValue(impl));
-  const BufferRef& buffer = AwaitBuffer(keep.back(), what);
+  const BufferRef& buffer =
+      AwaitBuffer(keep.back(), op.name, op.data_dependent ? CutReason::kDataDependent : CutReason::kRead);
   at::Tensor host = Blob(buffer, keep.back()->type().dims, t.scalar_type());
   if (t.is_conj()) host = host.conj();
   return host;
@@ -274,7 +285,7 @@ at::Tensor ReadToHost(const at::Tensor& t, const std::string& what, std::vector<
 c10::IValue ToHost(const Operator& op, const c10::IValue& v, bool mutated, std::vector<ValueRef>& keep) {
   const auto one = [&](const at::Tensor& t) {
     if (!t.defined() || t.device().type() != c10::DeviceType::PrivateUse1) return t;
-    const at::Tensor host = ReadToHost(t, op.name, keep);
+    const at::Tensor host = ReadToHost(t, op, keep);
     return mutated ? host.clone() : host;
   };
   if (v.isTensor()) return one(v.toTensor());

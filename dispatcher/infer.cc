@@ -1,17 +1,17 @@
 // Shapes, strides, dtypes and errors from PyTorch itself: the call is made once on meta tensors of the same kinds.
 #include <ATen/MemoryOverlap.h>
+#include <ATen/ScalarOps.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/TypeProperties.h>
 #include <ATen/ops/empty_strided.h>
-#include <ATen/ops/scalar_tensor.h>
 
 #include <optional>
-#include <string_view>
 #include <utility>
 
 #include "dispatcher/calls.h"
 #include "dispatcher/convert.h"
+#include "dispatcher/host_check.h"
 #include "jit/engine.h"
 #include "jit/metrics.h"
 
@@ -59,7 +59,7 @@ DType Promoted(const Operator& op, const torch::jit::Stack& meta) {
       any = true;
     }
     if (op.kinds[i] == ArgumentKind::kScalar && meta[i].isScalar() && !op.is_float[i]) {
-      at::Tensor number = at::scalar_tensor(meta[i].toScalar());
+      at::Tensor number = c10::scalar_to_tensor(meta[i].toScalar());
       number.unsafeGetTensorImpl()->set_wrapped_number(true);
       state = at::native::update_result_type_state(number, state);
       any = true;
@@ -67,53 +67,6 @@ DType Promoted(const Operator& op, const torch::jit::Stack& meta) {
   }
   const c10::ScalarType type = any ? at::native::result_type(state) : c10::ScalarType::Float;
   return HasDType(type) ? ToDType(type) : DType::kFloat32;
-}
-
-// Kernels check some element types where shape inference does not; the errors belong at the call. The kernel runs once
-// on ones of the same kinds where that is cheap, or where floating types are mixed, and only complaints about types
-// count: others may be about the ones.
-void CheckTypes(const Operator& op, at::ArrayRef<c10::IValue> arguments) {
-  constexpr int64_t kCheap = 1 << 14;
-  int64_t elements = 0;
-  bool mixed = false;
-  std::optional<c10::ScalarType> floating;
-  torch::jit::Stack stack;
-  const auto host = [&](const at::Tensor& t) {
-    if (!t.defined() || t.device().type() != c10::DeviceType::PrivateUse1) return t;
-    return at::empty_strided(t.sizes(), t.strides(), t.options().device(c10::kCPU)).fill_(1);
-  };
-  for (const c10::IValue& v : arguments) {
-    for (const at::Tensor& t : TensorsOf(v)) {
-      elements += t.numel();
-      if (!t.is_floating_point() || t.dim() == 0) continue;
-      mixed = mixed || (floating && *floating != t.scalar_type());
-      floating = t.scalar_type();
-    }
-  }
-  if (op.seeded || (elements > kCheap && !mixed)) return;
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    if (op.kinds[i] == ArgumentKind::kTensor && arguments[i].isTensor()) {
-      stack.push_back(host(arguments[i].toTensor()));
-    } else if (arguments[i].isTensorList()) {
-      c10::List<at::Tensor> list;
-      for (const c10::IValue& item : arguments[i].toListRef()) list.push_back(host(item.toTensor()));
-      stack.push_back(list);
-    } else if (op.kinds[i] == ArgumentKind::kTensorList) {
-      return;  // optional tensors: indices, which ones may not be
-    } else {
-      stack.push_back(arguments[i].isDevice() ? c10::IValue(c10::Device(c10::kCPU)) : arguments[i]);
-    }
-  }
-  try {
-    at::AutoDispatchBelowADInplaceOrView guard;
-    op.op.callBoxed(stack);
-  } catch (const c10::Error& e) {
-    const std::string_view what = e.what_without_backtrace();
-    for (const std::string_view about :
-         {"dtype", "not implemented for", "scalar type", "type Float", "Unsupported type", "is not supported"}) {
-      if (what.find(about) != what.npos) throw;
-    }
-  }
 }
 
 Attribute ToAttribute(const c10::IValue& v) {
@@ -256,7 +209,6 @@ std::unique_ptr<Signature> Infer(const Operator& op, at::ArrayRef<c10::IValue> a
   for (int m : op.mutated) {
     for (const at::Tensor& t : TensorsOf(arguments[m])) at::assert_no_internal_overlap(t);
   }
-  CheckTypes(op, arguments);
   s->host_kernel = std::make_unique<HostKernel>(HostKernel{.op = op.recorded, .seeded = op.seeded});
   if (op.functional_form && op.out.empty()) {
     s->host_kernel->in_place = op.op;
@@ -280,8 +232,8 @@ std::unique_ptr<Signature> Infer(const Operator& op, at::ArrayRef<c10::IValue> a
     if (!op.functional_form) s->host_kernel->mutated.push_back(m);
   }
   FinishCall(s->call);
-  s->call.needs_program = op.seeded && Engine::Get().backend().CanLower(s->call);
-  s->plain = s->results.size() == 1 && s->results[0] != nullptr && op.out.empty() && !op.seeded;
+  s->recordable = CheckOnHost(op, s->call, arguments, meta);
+  s->plain = s->recordable && s->results.size() == 1 && s->results[0] != nullptr && op.out.empty() && !op.seeded;
   s->call.host_kernel = s->host_kernel.get();
   return s;
 }
@@ -290,6 +242,7 @@ void FinishCall(Call& call) {
   uint64_t h = 1469598103934665603ull;  // FNV-1a: the same in every process
   for (const char c : call.ToString()) h = (h ^ static_cast<uint8_t>(c)) * 1099511628211ull;
   call.content_hash = h ^ (h >> 29);
+  for (const TensorType& type : call.results) call.result_bytes += type.bytes();
   call.boundary = Engine::Get().backend().IsBoundary(call);
 }
 

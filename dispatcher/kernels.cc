@@ -2,6 +2,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Resize.h>
+#include <ATen/native/TensorFactories.h>
 #include <ATen/ops/_conj.h>
 #include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/_native_batch_norm_legit.h>
@@ -57,6 +58,14 @@ at::Tensor Empty(c10::IntArrayRef size, std::optional<c10::ScalarType> dtype, st
     layout = InternLayout(type, like.sizes(), like.strides());
   }
   return MakeUninitialized(layout, IndexOf(device));
+}
+
+// Zeros without memory, which autograd makes; PyTorch turns them into zeros where they are used.
+at::Tensor EfficientZeros(c10::IntArrayRef size, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout>,
+                          std::optional<c10::Device> device, std::optional<bool>) {
+  at::native::ZeroTensorAllocator allocator(c10::Device(c10::DeviceType::PrivateUse1, IndexOf(device)));
+  const c10::DispatchKeySet keys({c10::DispatchKey::PrivateUse1, c10::DispatchKey::ZeroTensor});
+  return at::detail::empty_generic(size, &allocator, keys, c10::dtype_or_default(dtype), std::nullopt);
 }
 
 // "tpu::copy": broadcast to the destination's sizes, converted to its dtype.
@@ -190,6 +199,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("native_batch_norm", &NativeBatchNorm);
   m.impl("empty.memory_format", &Empty);
   m.impl("empty_strided", &EmptyStrided);
+  m.impl("_efficientzerotensor", &EfficientZeros);
   m.impl("as_strided", &at::native::as_strided_tensorimpl);
   m.impl("view", &at::native::view);
   m.impl("_reshape_alias", &at::native::_reshape_alias);

@@ -172,8 +172,8 @@ ValueRef MakeReadyValue(const Layout* layout, c10::DeviceIndex device) {
   return MakeRef<Value>(&layout->type, nullptr, AllocateOrRaise(device, layout->bytes));
 }
 
-const BufferRef& AwaitBuffer(const ValueRef& value, const std::string& what) {
-  ThrowIfError(Engine::Get().Await(value, what));
+const BufferRef& AwaitBuffer(const ValueRef& value, const std::string& what, CutReason reason) {
+  ThrowIfError(Engine::Get().Await(value, what, reason));
   return value->buffer();
 }
 

@@ -9,6 +9,7 @@
 
 #include "dispatcher/layout.h"
 #include "dispatcher/storage.h"
+#include "jit/metrics.h"
 #include "jit/value.h"
 #include "runtime/buffer.h"
 
@@ -40,6 +41,6 @@ at::Tensor MakeUninitialized(const Layout* layout, c10::DeviceIndex device);
 // A value with memory of its own, filled by the caller before anyone else sees it.
 ValueRef MakeReadyValue(const Layout* layout, c10::DeviceIndex device);
 // Waits; throws the value's error. The buffer is addressable on the embedded device.
-const BufferRef& AwaitBuffer(const ValueRef& value, const std::string& what);
+const BufferRef& AwaitBuffer(const ValueRef& value, const std::string& what, CutReason reason = CutReason::kRead);
 
 }  // namespace tpu

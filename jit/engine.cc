@@ -88,9 +88,9 @@ Window& Engine::window(Stream& stream) {
   return *windows_[stream.device_index()][stream.id()];
 }
 
-absl::Status Engine::Await(const ValueRef& value, const std::string& what) {
+absl::Status Engine::Await(const ValueRef& value, const std::string& what, CutReason reason) {
   Metrics::Get().reads.fetch_add(1, std::memory_order_relaxed);
-  if (Window* window = value->window_.load(std::memory_order_acquire)) window->Cut(CutReason::kRead, what);
+  if (Window* window = value->window_.load(std::memory_order_acquire)) window->Cut(reason, what);
   if (value->stream_ != nullptr) value->stream_->WaitFor(value->sequence_);
   return value->error_ ? *value->error_ : absl::OkStatus();
 }

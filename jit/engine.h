@@ -64,7 +64,7 @@ class Engine {
   Window& window(Stream& stream);
 
   // Waits until the value is done. The error, if it failed. Counts a read and cuts the window it is pending in.
-  absl::Status Await(const ValueRef& value, const std::string& what);
+  absl::Status Await(const ValueRef& value, const std::string& what, CutReason reason = CutReason::kRead);
   // Queues what is pending on the stream (events and stream synchronisation order after it).
   void CutStream(Stream& stream, CutReason reason, const std::string& what);
   // Cuts every window of the device and waits for its streams.

@@ -1,12 +1,14 @@
 #include "jit/launch.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "jit/compile_pool.h"
 
 namespace tpu {
 namespace {
+
+constexpr size_t kMaxNamed = 20;  // operations in a message
 
 std::shared_ptr<const absl::Status> Shared(const absl::Status& status) {
   return std::make_shared<const absl::Status>(status);
@@ -77,11 +79,15 @@ absl::Status Launch::RunProgram(Executable& executable, std::vector<Argument>& a
   };
   absl::Status status = executable.Launch(absl::MakeSpan(arguments), absl::MakeSpan(buffers), runner);
   if (status.ok()) return status;
-  return absl::Status(
-      status.code(),
-      absl::StrCat(
-          status.message(), "\n  in a fragment of ", entry_.fragment.nodes.size(), " operations",
-          entry_.where.empty() || entry_.where[0].empty() ? "" : absl::StrCat(" recorded from ", entry_.where[0])));
+  // Which operation it was is not known: a kernel does the work of several. All are named, while they are few.
+  const size_t nodes = entry_.fragment.nodes.size();
+  std::string message = absl::StrCat(status.message(), "\n  in a fragment of ", nodes, " operations");
+  for (size_t i = 0; i < std::min(nodes, kMaxNamed); ++i) {
+    absl::StrAppend(&message, "\n  ", entry_.fragment.nodes[i].call->ToString());
+    if (!entry_.where[i].empty()) absl::StrAppend(&message, "\n    recorded at ", entry_.where[i]);
+  }
+  if (nodes > kMaxNamed) absl::StrAppend(&message, "\n  ...");
+  return absl::Status(status.code(), message);
 }
 
 void Launch::RunNodeByNode(std::vector<Argument>& arguments) {
@@ -102,7 +108,7 @@ void Launch::RunNodeByNode(std::vector<Argument>& arguments) {
     }
     out.assign(node.call->results.size(), nullptr);
     if (!error) {
-      Metrics::Get().tier0_kernel_calls.fetch_add(1, std::memory_order_relaxed);
+      Metrics::Get().CountTier0Kernel(node.call, engine_.backend());
       absl::Status status = RunNode(i, in, absl::MakeSpan(out));
       if (!status.ok()) error = Shared(Explain(i, status));
     }
@@ -144,20 +150,6 @@ std::shared_ptr<const absl::Status> Launch::TakeOperands(int i, std::vector<Argu
 
 absl::Status Launch::RunNode(int node, absl::Span<const KernelInput> in, absl::Span<BufferRef> out) {
   const Call& call = *entry_.fragment.nodes[node].call;
-  if (call.needs_program) {
-    absl::StatusOr<Executable*> program = engine_.pool().SingleOperation(call, *stream_.device());
-    if (!program.ok()) return program.status();
-    std::vector<Argument> arguments;
-    for (const KernelInput& k : in) {
-      arguments.push_back(k.argument);
-      if (k.window == nullptr) continue;
-      const KernelInput base{k.argument, nullptr};
-      const absl::Status read =
-          engine_.call_runner()(*stream_.device(), *k.window, {&base, 1}, {&arguments.back().buffer, 1});
-      if (!read.ok()) return read;
-    }
-    return (*program)->Launch(absl::MakeSpan(arguments), out, nullptr);
-  }
   if (!engine_.call_runner()) {
     return absl::UnimplementedError(absl::StrCat(call.op, " has no host kernel in this process"));
   }

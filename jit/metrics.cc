@@ -1,6 +1,7 @@
 #include "jit/metrics.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -9,6 +10,16 @@ namespace {
 
 constexpr size_t kMaxCompileRecords = 1000;
 constexpr size_t kMaxCutRecords = 2000;
+
+// Asked once for each call: the answer is found by trying.
+bool HasLowering(const Call* call, const CompilerBackend& backend) {
+  static std::mutex mutex;
+  static auto* answers = new absl::flat_hash_map<const Call*, bool>();
+  std::lock_guard<std::mutex> lock(mutex);
+  const auto [it, unknown] = answers->try_emplace(call, false);
+  if (unknown) it->second = backend.CanLower(*call);
+  return it->second;
+}
 
 }  // namespace
 
@@ -37,9 +48,14 @@ void Metrics::CountCut(CutReason reason, const std::string& where, const std::st
 }
 
 void Metrics::CountHostKernel(const std::string& op) {
-  host_kernel_calls.fetch_add(1, std::memory_order_relaxed);
   std::lock_guard<std::mutex> lock(mutex_);
   ++host_kernels_[op];
+}
+
+void Metrics::CountTier0Kernel(const Call* call, const CompilerBackend& backend) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  backend_ = &backend;
+  ++tier0_kernels_[call];
 }
 
 void Metrics::RecordCompile(CompileRecord record) {
@@ -49,6 +65,12 @@ void Metrics::RecordCompile(CompileRecord record) {
 }
 
 std::map<std::string, int64_t> Metrics::Counters() const {
+  int64_t host_kernel_calls = 0, tier0_kernel_calls = 0;
+  for (const auto& [op, count] : HostKernels()) host_kernel_calls += count;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& [call, count] : tier0_kernels_) tier0_kernel_calls += count;
+  }
   std::map<std::string, int64_t> c = {
       {"recorded_ops", recorded_ops},
       {"dropped_ops", dropped_ops},
@@ -77,8 +99,19 @@ std::map<std::string, int64_t> Metrics::Counters() const {
 }
 
 std::map<std::string, int64_t> Metrics::HostKernels() const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return host_kernels_;
+  std::map<std::string, int64_t> by_name;
+  std::vector<std::pair<const Call*, int64_t>> tier0;
+  const CompilerBackend* backend;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    backend = backend_;
+    by_name = host_kernels_;
+    tier0.assign(tier0_kernels_.begin(), tier0_kernels_.end());
+  }
+  for (const auto& [call, count] : tier0) {
+    if (!HasLowering(call, *backend)) by_name[call->op] += count;
+  }
+  return by_name;
 }
 
 std::vector<CutRecord> Metrics::Cuts() const {
@@ -95,16 +128,17 @@ std::vector<CompileRecord> Metrics::Compiles() const {
 }
 
 void Metrics::Reset() {
-  for (auto* counter : {&recorded_ops, &fragments_launched, &fragments_known, &fragments_distinct, &dropped_ops,
-                        &launches_tier0, &launches_tier1, &compiles, &compile_failures, &compile_us, &compile_wait_us,
-                        &memory_cache_hits, &disk_cache_hits, &disk_cache_misses, &disk_cache_errors, &reads,
-                        &inferences, &host_kernel_calls, &tier0_kernel_calls}) {
+  for (auto* counter :
+       {&recorded_ops, &fragments_launched, &fragments_known, &fragments_distinct, &dropped_ops, &launches_tier0,
+        &launches_tier1, &compiles, &compile_failures, &compile_us, &compile_wait_us, &memory_cache_hits,
+        &disk_cache_hits, &disk_cache_misses, &disk_cache_errors, &reads, &inferences}) {
     *counter = 0;
   }
   for (auto& c : cuts_by_reason_) c = 0;
   std::lock_guard<std::mutex> lock(mutex_);
   cuts_.clear();
   host_kernels_.clear();
+  tier0_kernels_.clear();
   compiles_.clear();
 }
 

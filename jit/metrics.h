@@ -13,6 +13,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
+#include "compiler/backend.h"
+#include "compiler/fragment.h"
+
 namespace tpu {
 
 // Why a window was cut.
@@ -43,17 +47,22 @@ class Metrics {
   std::atomic<int64_t> recorded_ops{0}, fragments_launched{0}, fragments_known{0}, fragments_distinct{0};
   std::atomic<int64_t> dropped_ops{0};  // dead at the cut
   std::atomic<int64_t> launches_tier0{0}, launches_tier1{0};
-  std::atomic<int64_t> compiles{0}, compile_failures{0}, compile_us{0}, compile_wait_us{0};
+  std::atomic<int64_t> compiles{0}, compile_failures{0}, compile_us{0};
+  // Compiling on threads that programs wait for: the users' and the streams'. Nobody blocks on the pool's own, but by
+  // WaitForCompiles.
+  std::atomic<int64_t> compile_wait_us{0};
   std::atomic<int64_t> memory_cache_hits{0}, disk_cache_hits{0}, disk_cache_misses{0}, disk_cache_errors{0};
-  std::atomic<int64_t> reads{0}, inferences{0}, host_kernel_calls{0}, tier0_kernel_calls{0};
+  std::atomic<int64_t> reads{0}, inferences{0};
 
   void CountCut(CutReason reason, const std::string& where, const std::string& what, int ops);
-  // A host kernel that ran because the operator has no lowering (not: because its program was still compiling).
+  // A host kernel that ran because the operator has no lowering.
   void CountHostKernel(const std::string& op);
+  // A ready kernel that ran at tier 0, whether or not the call has a lowering: that is asked when somebody looks.
+  void CountTier0Kernel(const Call* call, const CompilerBackend& backend);
   void RecordCompile(CompileRecord record);
 
   std::map<std::string, int64_t> Counters() const;     // everything above by name
-  std::map<std::string, int64_t> HostKernels() const;  // by operator
+  std::map<std::string, int64_t> HostKernels() const;  // by operator: runs for want of a lowering, at either tier
   std::vector<CutRecord> Cuts() const;                 // distinct (reason, where, what), most frequent first
   std::vector<CompileRecord> Compiles() const;         // the latest 1000
   void Reset();
@@ -63,6 +72,8 @@ class Metrics {
   std::array<std::atomic<int64_t>, kNumCutReasons> cuts_by_reason_{};
   std::map<std::string, CutRecord> cuts_;
   std::map<std::string, int64_t> host_kernels_;
+  absl::flat_hash_map<const Call*, int64_t> tier0_kernels_;
+  const CompilerBackend* backend_ = nullptr;  // of these kernels
   std::deque<CompileRecord> compiles_;
 };
 

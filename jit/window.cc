@@ -15,6 +15,8 @@ constexpr size_t kOpsBeforeBoundary = 16;
 // Without library calls, fragments end after a call whose content hash says so, once this long.
 constexpr size_t kOpsBeforeContent = 128;
 constexpr uint64_t kContentMask = 7;
+// The part of the device's memory that a window's results may need, were all of them kept.
+constexpr int64_t kShareOfMemory = 2;
 // Values kept for the next fragment.
 constexpr size_t kMaxSpare = 256;
 // How many launches the host may be ahead of the device.
@@ -32,7 +34,11 @@ uint64_t NextEpoch() {
 
 }  // namespace
 
-Window::Window(Engine& engine, Stream& stream) : engine_(engine), stream_(stream), epoch_(NextEpoch()) {}
+Window::Window(Engine& engine, Stream& stream)
+    : engine_(engine),
+      stream_(stream),
+      epoch_(NextEpoch()),
+      bytes_allowed_(stream.device()->memory_stats().limit_bytes / kShareOfMemory) {}
 Window::~Window() = default;
 
 void Window::Record(const Call& call, absl::Span<const Operand> operands, absl::Span<ValueRef> results) {
@@ -61,6 +67,7 @@ void Window::Record(const Call& call, absl::Span<const Operand> operands, absl::
     }
     hash_ = h;
     nodes_.push_back(node);
+    bytes_ += call.result_bytes;
     for (size_t i = 0; i < call.results.size(); ++i) {
       ValueRef value = NewValue(call.results[i]);
       results_.push_back(value);
@@ -71,6 +78,9 @@ void Window::Record(const Call& call, absl::Span<const Operand> operands, absl::
     const size_t n = nodes_.size();
     if (n >= static_cast<size_t>(Flags::Get().window_ops)) {
       CutLocked(CutReason::kBound, call.op);
+      cut_after = true;
+    } else if (bytes_ > bytes_allowed_) {
+      CutLocked(CutReason::kMemory, call.op);
       cut_after = true;
     } else if (n >= kOpsBeforeContent && (call.content_hash & kContentMask) == 0) {
       CutLocked(CutReason::kContent, call.op);
@@ -201,6 +211,7 @@ void Window::Reset() {
   inputs_.clear();
   input_types_.clear();
   hash_ = 0;
+  bytes_ = 0;
   Expect(nullptr);
   where_.clear();
   where_begin_ = 0;

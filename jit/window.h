@@ -62,6 +62,8 @@ class Window {
   std::vector<ValueId> outputs_;  // scratch of a cut
   std::vector<ValueRef> spare_;   // values that died unseen, to be used again
   uint64_t hash_ = 0;
+  int64_t bytes_ = 0;            // of all results
+  const int64_t bytes_allowed_;  // before the window is cut
   // Recording follows a known fragment while each call is the expected one; while it doesn't, lines are noted.
   FragmentEntry* expected_ = nullptr;
   std::atomic<bool> cold_{true};  // expected_ is null; read outside the lock as a hint

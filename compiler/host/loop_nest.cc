@@ -169,9 +169,7 @@ class Analysis {
     nest_.symbols.push_back(symbol);
     return Term(static_cast<int>(nest_.symbols.size()) - 1, size);
   }
-  Expr Clamp(const Expr& e, int64_t size) {
-    return size <= 1 ? Expr() : Derived(Symbol::Kind::kClamp, e, 0, size);
-  }
+  Expr Clamp(const Expr& e, int64_t size) { return size <= 1 ? Expr() : Derived(Symbol::Kind::kClamp, e, 0, size); }
   Expr NodeSymbol(int node, int64_t size) {
     Symbol symbol;
     symbol.kind = Symbol::Kind::kNode;

@@ -1,29 +1,62 @@
 """Where PyTorch 2.13 lists devices by name and ours is not on the list: worked around, one function each."""
 
 import functools
+import weakref
 
 import torch
 
 
 def apply():
-    _fix_dlpack_device()
+    _exchange_by_dlpack()
     _print_with_one_read()
     _files_by_way_of_the_cpu()
 
 
-def _fix_dlpack_device():
-    """Tensor.__dlpack_device__ compares with "privateuse1", which the device is not called any more."""
-    original = torch.Tensor.__dlpack_device__
+def _exchange_by_dlpack():
+    """A capsule holds an address, and behind ours is nothing: within PyTorch it leads back to the storage, so that
+    memory is shared as on every device. Others can't read kDLExtDev; asked for the CPU (dl_device), they get a copy.
+    """
+    dlpack = torch.utils.dlpack
+    tensor_device, from_capsule = torch.Tensor.__dlpack_device__, torch._C._from_dlpack
+    exported = weakref.WeakValueDictionary()  # address -> storage, which a capsule keeps alive
 
-    @functools.wraps(original)
-    def __dlpack_device__(self):
-        if type(self) is torch.Tensor and self.device.type == "tpu":
-            from torch.utils.dlpack import DLDeviceType
+    def ours(tensor):
+        return type(tensor) is torch.Tensor and tensor.device.type == "tpu"
 
-            return (DLDeviceType.kDLExtDev, self.device.index)
-        return original(self)
+    @functools.wraps(tensor_device)
+    def __dlpack_device__(self):  # compares with "privateuse1", which the device is not called any more
+        return (dlpack.DLDeviceType.kDLExtDev, self.device.index) if ours(self) else tensor_device(self)
+
+    def exporting(to_capsule):
+        @functools.wraps(to_capsule)
+        def export(tensor, *, dl_device=None, copy=None):
+            if not ours(tensor):
+                return to_capsule(tensor, dl_device=dl_device, copy=copy)
+            if dl_device is not None and dl_device[0] == dlpack.DLDeviceType.kDLCPU:
+                if copy is False:
+                    raise BufferError("a tpu tensor gets to the CPU only by a copy")
+                return to_capsule(tensor.cpu())
+            shared = tensor.clone() if copy else tensor
+            exported[shared.data_ptr()] = shared.untyped_storage()
+            return to_capsule(shared)
+
+        return export
+
+    def _from_dlpack(capsule):
+        tensor = from_capsule(capsule)
+        if not ours(tensor) or tensor.numel() == 0:
+            return tensor
+        storage = exported.get(tensor.data_ptr())
+        if storage is None:
+            raise BufferError("the capsule doesn't come from a tpu tensor of this process")
+        offset = (tensor.data_ptr() - storage.data_ptr()) // tensor.element_size()
+        shared = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+        return shared.set_(storage, offset, tensor.size(), tensor.stride())
 
     torch.Tensor.__dlpack_device__ = __dlpack_device__
+    torch._C._to_dlpack_versioned = exporting(torch._C._to_dlpack_versioned)
+    torch._C._to_dlpack = torch.to_dlpack = dlpack.to_dlpack = exporting(torch._C._to_dlpack)
+    torch._C._from_dlpack = _from_dlpack
 
 
 def _print_with_one_read():

@@ -59,6 +59,13 @@ from torch_tpu.streams import (
     stream,
 )
 
+
+def __getattr__(name):
+    if name == "_initialized":  # what torch.utils.checkpoint asks to know whether there is random state to keep
+        return is_initialized()
+    raise AttributeError(f"module 'torch.tpu' has no attribute {name!r}")
+
+
 __all__ = [
     "Event",
     "Stream",

@@ -144,10 +144,6 @@ def test_anomaly_mode_names_the_function():
         x.sqrt().sum().backward()
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="the recomputed dropout mask differs: the generator's state is not restored as checkpoint expects",
-)
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_checkpoint_with_dropout(reentrant):
     layer = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5), nn.Tanh()).to("tpu")

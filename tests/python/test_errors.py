@@ -48,6 +48,26 @@ CASES = {
     "cross_entropy shapes": lambda d: torch.nn.functional.cross_entropy(
         torch.ones(2, 3, device=d), torch.ones(4, dtype=torch.int64, device=d)
     ),
+    "max of nothing": lambda d: torch.empty(0, device=d).max(),
+    "bitwise of many floats": lambda d: torch.ones(300, 300, device=d) & 1,
+    "many floats by many doubles": lambda d: (
+        torch.ones(300, 300, device=d) @ torch.ones(300, 300, dtype=torch.float64, device=d)
+    ),
+    "conv dtypes": lambda d: torch.conv2d(
+        torch.ones(8, 3, 64, 64, device=d), torch.ones(2, 3, 3, 3, dtype=torch.float64, device=d)
+    ),
+    "scatter dtypes": lambda d: torch.ones(3, device=d).scatter_(
+        0, torch.zeros(1, dtype=torch.int64, device=d), torch.ones(1, dtype=torch.float64, device=d)
+    ),
+    "cholesky of integers": lambda d: torch.linalg.cholesky(torch.ones(3, 3, dtype=torch.int64, device=d)),
+    "solve shapes": lambda d: torch.linalg.solve(torch.ones(3, 3, device=d), torch.ones(2, 2, device=d)),
+    "argmax of nothing": lambda d: torch.ones(3, 0, device=d).argmax(1),
+    "median of complex": lambda d: torch.ones(3, dtype=torch.complex64, device=d).median(),
+    "index of nothing": lambda d: torch.ones(0, 3, device=d).index_select(0, torch.tensor([0], device=d)),
+    "histogram of integers": lambda d: torch.histc(torch.ones(3, dtype=torch.int64, device=d), 4, 0, 1),
+    "group norm channels": lambda d: torch.nn.functional.group_norm(torch.ones(2, 3, 4, device=d), 2),
+    "nll target dtype": lambda d: torch.nn.functional.nll_loss(torch.ones(2, 3, device=d), torch.ones(2, device=d)),
+    "lerp dtypes": lambda d: torch.ones(3, device=d).lerp(torch.ones(3, dtype=torch.float64, device=d), 0.5),
     "no such overload": lambda d: torch.add(torch.ones(2, device=d), "one"),
 }
 
@@ -75,6 +95,21 @@ def test_errors_of_values_surface_at_the_read():
     assert table.sum().item() == 6
 
 
+@pytest.mark.parametrize("function", ["embedding", "gather"])
+def test_indices_into_a_constant_are_checked_when_compiled_too(function):
+    def read(index):
+        table = torch.full((3, 2), 1.5, device="tpu")
+        if function == "embedding":
+            return torch.nn.functional.embedding(torch.tensor([index], device="tpu"), table).cpu()
+        return table.gather(0, torch.tensor([[index]], device="tpu")).cpu()
+
+    for _ in range(2):
+        assert read(1)[0, 0] == 1.5
+        torch.tpu.wait_for_compiles()
+    with pytest.raises((IndexError, RuntimeError)):
+        read(7)
+
+
 def test_error_of_a_value_names_operator_and_line():
     table = torch.ones(3, 2, device="tpu")
     rows = torch.nn.functional.embedding(torch.tensor([7], device="tpu"), table)
@@ -94,3 +129,25 @@ def test_invalid_device():
         torch.ones(1, device="tpu:99")
     with pytest.raises(RuntimeError, match=r"ordinal"):
         torch.tpu.set_device(99)
+
+
+def test_values_are_no_reason_to_refuse_a_call():
+    """What only some values are wrong for is recorded: the check of a call knows kinds, not values."""
+    x = torch.eye(3, device="tpu") * 2
+    assert torch.linalg.cholesky(x).shape == (3, 3)
+    assert torch.linalg.inv(x)[0, 0].item() == 0.5
+    offsets = torch.tensor([0, 2], device="tpu")
+    bags = torch.nn.functional.embedding_bag(torch.tensor([0, 1, 2], device="tpu"), x, offsets)
+    assert bags.cpu().tolist() == [[1, 1, 0], [0, 0, 2]]
+    assert torch.nn.functional.binary_cross_entropy(x / 4, x / 2).item() > 0
+
+
+def test_attributes_that_hold_sizes_are_no_reason_either():
+    x = torch.randn(64, 384, device="tpu", requires_grad=True)
+    y = torch.nn.functional.layer_norm(x, (384,), torch.ones(384, device="tpu"), torch.zeros(384, device="tpu"))
+    (y[5].sum() + y[:, 3:200:2].sum() + y.unfold(0, 9, 5).sum()).backward()
+    image = torch.randn(2, 3, 64, 64, device="tpu", requires_grad=True)
+    weight = torch.randn(5, 3, 3, 3, device="tpu", requires_grad=True)
+    pooled = torch.nn.functional.max_pool2d(torch.conv2d(image, weight, torch.zeros(5, device="tpu")), 2)
+    torch.nn.functional.interpolate(pooled, size=(50, 50), mode="bilinear").sum().backward()
+    assert x.grad.isfinite().all() and image.grad.isfinite().all() and weight.grad.isfinite().all()

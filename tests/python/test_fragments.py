@@ -138,12 +138,16 @@ def test_explain_names_the_line(metrics):
     assert "<table>" in report._repr_html_()
 
 
-@pytest.mark.xfail(
-    strict=True, reason="tier 0 does not tell kernels without a lowering from those whose program is still compiling"
-)
 def test_explain_names_host_kernels(metrics):
     torch.linalg.svd(torch.randn(4, 4, device="tpu"))[1].cpu()
     assert any("svd" in name for name in torch.tpu.explain().host_kernels), torch.tpu.explain().host_kernels
+
+
+def test_a_shape_that_depends_on_data_is_a_cut_of_its_own(metrics):
+    x = torch.arange(6, device="tpu") % 2
+    assert (x + 1).nonzero().shape == (6, 1)
+    assert metrics()["cuts_data_dependent"] == 1 and metrics()["cuts_read"] == 0
+    assert [c["what"] for c in torch.tpu.explain().cuts if c["reason"] == "data_dependent"] == ["aten::nonzero"]
 
 
 def test_fallback_can_be_an_error():

@@ -36,16 +36,69 @@ def test_same_seed_same_numbers_in_every_mode(name):
     assert not torch.equal(*found["fused"])
 
 
-def test_compiled_numbers_equal_tier_zero():
-    def program():
-        torch.manual_seed(5)
-        return (torch.randn(100, device="tpu") * 2 + F.dropout(torch.ones(100, device="tpu"), 0.5)).cpu()
+def full(dtype, n=2500):
+    return torch.full((n,), 0.25, dtype=dtype, device="tpu")
 
-    first = program()
-    for _ in range(4):
-        program()
+
+KINDS = {
+    "normal f32": lambda: full(torch.float32).normal_(1, 3),
+    "normal f64": lambda: full(torch.float64).normal_(1, 3),
+    "normal f16": lambda: full(torch.float16).normal_(1, 3),
+    "normal of tensors": lambda: torch.normal(full(torch.float32), full(torch.float32) * 2),
+    "normal of mean": lambda: torch.normal(full(torch.float32), 2.5),
+    "normal of std": lambda: torch.normal(0.1, full(torch.float32)),
+    "uniform f32": lambda: full(torch.float32).uniform_(-2, 3),
+    "uniform f64": lambda: full(torch.float64).uniform_(-2, 3),
+    "uniform bf16": lambda: full(torch.bfloat16).uniform_(),
+    "bernoulli of tensor": lambda: full(torch.float32).bernoulli(),
+    "bernoulli f64": lambda: full(torch.float64).bernoulli(),
+    "bernoulli of number": lambda: full(torch.int64).bernoulli_(0.3),
+    "bernoulli in place of tensor": lambda: full(torch.float32).bernoulli_(full(torch.float32)),
+    "dropout f32": lambda: F.dropout(full(torch.float32), 0.4),
+    "dropout bf16": lambda: F.dropout(full(torch.bfloat16), 0.1),
+    "dropout f64": lambda: F.dropout(full(torch.float64), 0.4),
+    "exponential": lambda: full(torch.float32).exponential_(1.5),
+    "exponential f64": lambda: full(torch.float64).exponential_(1.5),
+    "log_normal": lambda: full(torch.float32).log_normal_(0.5, 2),
+    "cauchy": lambda: full(torch.float32).cauchy_(1, 2),
+    "random i32": lambda: full(torch.int32).random_(),
+    "random f32": lambda: full(torch.float32).random_(),
+    "random u8 to": lambda: full(torch.uint8).random_(200),
+    "random i64 from to": lambda: full(torch.int64).random_(-7, 2**40),
+    "empty": lambda: full(torch.float32, 0).normal_(),
+    "number": lambda: torch.randn((), device="tpu"),
+    "matrix": lambda: torch.randn(37, 3, device="tpu").t(),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_compiled_numbers_equal_tier_zero(name, metrics):
+    torch.manual_seed(5)
+    first, second = KINDS[name]().cpu(), KINDS[name]().cpu()
+    assert metrics()["compile_wait_ms"] == 0
     torch.tpu.wait_for_compiles()
-    torch.testing.assert_close(program(), first, rtol=1e-6, atol=1e-6)
+    torch.manual_seed(5)
+    assert torch.equal(KINDS[name]().cpu(), first) and torch.equal(KINDS[name]().cpu(), second)
+    assert metrics()["launches_tier1"] > 0 or first.numel() == 0
+    assert not torch.tpu.explain().host_kernels
+
+
+def test_the_first_step_waits_for_no_compile():
+    run_python(
+        """
+        import torch, torch.nn as nn
+        torch.manual_seed(0)
+        with torch.device("tpu"):
+            model = nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Dropout(0.2), nn.LayerNorm(32), nn.Linear(32, 4))
+            x, y = torch.randn(8, 16), torch.randint(4, (8,))
+        optimizer = torch.optim.AdamW(model.parameters())
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        print([p.sum().item() for p in model.parameters()])
+        found = torch.tpu.metrics()
+        assert found["launches_tier0"] > 0 and found["compile_wait_ms"] == 0, found
+        """
+    )
 
 
 def test_moments():

@@ -1,6 +1,7 @@
 """Tensors and models leave and come back: save/load with map_location, pickle, deepcopy, DataLoader, DLPack, numpy."""
 
 import copy
+import gc
 import io
 import pickle
 
@@ -103,12 +104,35 @@ def test_numpy_and_lists():
     assert torch.as_tensor(numpy.ones(3), device="tpu").cpu().numpy().sum() == 3
 
 
-@pytest.mark.xfail(strict=True, reason="DLPack wraps the storage address, which is reserved but not mapped")
-def test_dlpack():
+def test_dlpack_shares_memory():
+    x = torch.arange(12.0, device="tpu").reshape(3, 4)
+    assert x.__dlpack_device__() == (torch.utils.dlpack.DLDeviceType.kDLExtDev, 0)
+    for part in (x, x[1:, ::2], x.t()):
+        for y in (torch.from_dlpack(part), torch.from_dlpack(torch.utils.dlpack.to_dlpack(part))):
+            assert y.tolist() == part.tolist()
+            assert y.device == x.device and y.stride() == part.stride() and y.storage_offset() == part.storage_offset()
+    torch.from_dlpack(x[1]).add_(100)
+    assert x[1].tolist() == [104, 105, 106, 107]
+    torch.from_dlpack(x, copy=True).zero_()
+    assert x[1].tolist() == [104, 105, 106, 107]
+    assert torch.from_dlpack(torch.empty(0, 3, device="tpu")).shape == (0, 3)
+    with pytest.raises(BufferError):
+        torch.from_dlpack(x.clone().requires_grad_())
+
+
+def test_dlpack_capsule_outlives_its_tensor():
+    capsule = (torch.ones(3, device="tpu") * 2).__dlpack__()
+    gc.collect()
+    assert torch.from_dlpack(capsule).tolist() == [2, 2, 2]
+
+
+def test_dlpack_to_other_libraries_is_a_copy_on_the_cpu():
     x = torch.arange(4.0, device="tpu")
-    assert x.__dlpack_device__()[1] == 0
-    y = torch.from_dlpack(x)
-    assert y.device == x.device and y.tolist() == x.tolist()
+    capsule = x.__dlpack__(dl_device=(torch.utils.dlpack.DLDeviceType.kDLCPU, 0))
+    assert torch.from_dlpack(capsule).tolist() == x.tolist()
+    assert torch.from_dlpack(x, device="cpu").tolist() == x.tolist()
+    with pytest.raises(BufferError):
+        x.__dlpack__(dl_device=(torch.utils.dlpack.DLDeviceType.kDLCPU, 0), copy=False)
 
 
 def test_storage():

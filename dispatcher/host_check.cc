@@ -1,0 +1,188 @@
+#include "dispatcher/host_check.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <algorithm>
+#include <exception>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "jit/engine.h"
+
+namespace tpu {
+namespace {
+
+// Up to the first, a kernel is tried on tensors of the call's own sizes; up to the second, after it has refused shrunk
+// ones. Beyond, such a refusal says nothing.
+constexpr int64_t kSmallElements = 1 << 14, kLargeElements = 1 << 24;
+constexpr int64_t kShrunk = 4;  // the most elements along a dimension of a shrunk tensor
+
+// What stand-ins hold: most kernels are content with the first. Probabilities, indices, offsets, pivots and matrices to
+// be inverted are each right in one of them.
+struct Contents {
+  enum class Floats { kOne, kHalf, kZero, kIdentity } floats;
+  enum class Integers { kZero, kOne, kCounting } integers;
+};
+constexpr Contents kContents[] = {
+    {Contents::Floats::kOne, Contents::Integers::kZero},
+    {Contents::Floats::kIdentity, Contents::Integers::kOne},
+    {Contents::Floats::kHalf, Contents::Integers::kCounting},
+    {Contents::Floats::kZero, Contents::Integers::kZero},
+};
+
+void Fill(const at::Tensor& t, Contents contents) {
+  if (t.numel() == 0) return;
+  if (!at::isFloatingType(t.scalar_type()) && !at::isComplexType(t.scalar_type())) {
+    t.fill_(contents.integers == Contents::Integers::kZero ? 0 : 1);
+    if (contents.integers == Contents::Integers::kCounting && t.dim() > 0) t.copy_(at::arange(t.size(-1)));
+    return;
+  }
+  using Floats = Contents::Floats;
+  t.fill_(contents.floats == Floats::kHalf ? 0.5 : contents.floats == Floats::kOne ? 1 : 0);
+  if (contents.floats == Floats::kIdentity) t.dim() < 2 ? t.fill_(1) : t.diagonal(0, -2, -1).fill_(1);
+}
+
+// The call's arguments with stand-ins for its tensors.
+class StandIns {
+ public:
+  StandIns(const Operator& op, at::ArrayRef<c10::IValue> arguments, bool shrink)
+      : op_(op), arguments_(arguments), shrink_(shrink) {}
+
+  torch::jit::Stack Make(Contents contents) const {
+    torch::jit::Stack stack;
+    for (size_t i = 0; i < arguments_.size(); ++i) stack.push_back(MakeOne(i, contents));
+    return stack;
+  }
+
+ private:
+  c10::IValue MakeOne(size_t i, Contents contents) const {
+    const c10::IValue& v = arguments_[i];
+    const auto stand_in = [&](const c10::IValue& item) {
+      const at::Tensor t = item.isNone() ? at::Tensor() : item.toTensor();
+      return t.defined() ? TensorLike(t, contents) : t;
+    };
+    if (v.isTensor()) return stand_in(v);
+    if (op_.kinds[i] == ArgumentKind::kTensorList && !v.isNone()) {
+      if (v.isTensorList()) {
+        c10::List<at::Tensor> list;
+        for (const c10::IValue& item : v.toListRef()) list.push_back(stand_in(item));
+        return list;
+      }
+      c10::List<std::optional<at::Tensor>> list;
+      for (const c10::IValue& item : v.toListRef()) {
+        list.push_back(item.isNone() ? std::nullopt : std::optional(stand_in(item)));
+      }
+      return list;
+    }
+    return v.isDevice() ? c10::IValue(c10::Device(c10::kCPU)) : v;
+  }
+
+  at::Tensor TensorLike(const at::Tensor& t, Contents contents) const {
+    const at::TensorOptions options = at::TensorOptions(t.scalar_type());
+    at::Tensor made;
+    if (shrink_) {
+      std::vector<int64_t> sizes = t.sizes().vec();
+      for (int64_t& size : sizes) size = std::min(size, kShrunk);
+      made = at::empty(sizes, options);
+    } else {
+      made = at::empty_strided(t.sizes(), t.strides(), options);
+    }
+    Fill(made, contents);
+    // A number stays one: it takes part in promotion as such.
+    if (t.unsafeGetTensorImpl()->is_wrapped_number()) made.unsafeGetTensorImpl()->set_wrapped_number(true);
+    return made;
+  }
+
+  const Operator& op_;
+  const at::ArrayRef<c10::IValue> arguments_;
+  const bool shrink_;
+};
+
+// What the operator complains about, or null: then its results are on the stack. Exceptions that are not PyTorch's are
+// no complaints.
+std::exception_ptr Complaint(const Operator& op, torch::jit::Stack& stack, std::string& message) {
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  try {
+    op.op.callBoxed(stack);
+  } catch (const c10::Error& e) {
+    message = e.what_without_backtrace();
+    return std::current_exception();
+  } catch (...) {
+    stack.clear();
+  }
+  return nullptr;
+}
+
+// False when a result has elements and should have none, or the reverse.
+bool AsInferred(const torch::jit::Stack& found, const torch::jit::Stack& inferred) {
+  for (size_t r = 0; r < std::min(found.size(), inferred.size()); ++r) {
+    const std::vector<at::Tensor> one = TensorsOf(found[r]), other = TensorsOf(inferred[r]);
+    for (size_t i = 0; i < std::min(one.size(), other.size()); ++i) {
+      if ((one[i].numel() == 0) != (other[i].numel() == 0)) return false;
+    }
+  }
+  return true;
+}
+
+int64_t Elements(at::ArrayRef<c10::IValue> values) {
+  int64_t elements = 0;
+  for (const c10::IValue& v : values) {
+    for (const at::Tensor& t : TensorsOf(v)) elements += t.numel();
+  }
+  return elements;
+}
+
+struct Trial {
+  std::exception_ptr error;  // the one complaint about all contents
+  bool as_inferred = true;
+};
+
+Trial Try(const Operator& op, const StandIns& stand_ins, const torch::jit::Stack& inferred) {
+  Trial trial;
+  std::string complaint;
+  for (const Contents& contents : kContents) {
+    std::string message;
+    torch::jit::Stack stack = stand_ins.Make(contents);
+    const std::exception_ptr error = Complaint(op, stack, message);
+    if (!error) return {nullptr, AsInferred(stack, inferred)};
+    if (trial.error && message != complaint) return {};
+    trial.error = error;
+    complaint = message;
+  }
+  return trial;
+}
+
+}  // namespace
+
+bool CheckOnHost(const Operator& op, const Call& call, at::ArrayRef<c10::IValue> arguments,
+                 const torch::jit::Stack& inferred) {
+  // Operators of users may do more than compute; random ones would draw; factories have nothing to be wrong about.
+  if (op.seeded || call.operands.empty() || op.op.schema().getNamespace() != "aten" ||
+      !op.op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU)) {
+    return true;
+  }
+  const int64_t elements = Elements(arguments) + Elements(inferred);
+  const bool small = elements <= kSmallElements;
+  Trial trial = Try(op, StandIns(op, arguments, !small), inferred);
+  if (trial.error && !small) {  // perhaps because shrunk sizes don't fit the call's attributes
+    if (elements > kLargeElements) return true;
+    trial = Try(op, StandIns(op, arguments, false), inferred);
+  }
+  const bool lowered = (trial.error || !trial.as_inferred) && Engine::Get().backend().CanLower(call);
+  if (!trial.error) return trial.as_inferred || lowered;
+  try {
+    std::rethrow_exception(trial.error);
+  } catch (const c10::NotImplementedError&) {
+    if (!lowered) throw;
+  }
+  return true;
+}
+
+}  // namespace tpu

@@ -1,0 +1,19 @@
+// Errors that PyTorch's kernels find and its shape inference does not, raised at the call.
+//
+// Called by Infer once for each distinct signature, without locks of ours. Touches none of the call's own data.
+#pragma once
+
+#include <ATen/core/stack.h>
+
+#include "dispatcher/calls.h"
+
+namespace tpu {
+
+// Runs the CPU's kernel on stand-ins of the same kinds. Only a complaint that stays the same whatever the stand-ins
+// hold is about shapes and types; it is raised. `call` is described; `inferred` is what shape inference returned. False
+// when there is no lowering and the kernel leaves results empty that shape inference thinks full, or the reverse:
+// workspaces that depend on the device.
+bool CheckOnHost(const Operator& op, const Call& call, at::ArrayRef<c10::IValue> arguments,
+                 const torch::jit::Stack& inferred);
+
+}  // namespace tpu

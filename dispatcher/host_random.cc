@@ -1,0 +1,335 @@
+#include "dispatcher/host_random.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/functional/function_ref.h"
+
+namespace tpu {
+namespace {
+
+constexpr int64_t kChunk = 1024;  // elements at a time: their words stay in the nearest cache
+
+// Word i of the stream is word i % 4 of the block at counter offset + i / 4. Written for the vectoriser: lanes are
+// blocks.
+template <int kLanes>
+inline void PhiloxBlocks(uint64_t seed, uint64_t counter, uint32_t* words) {
+  uint32_t c[4][kLanes];
+  for (int l = 0; l < kLanes; ++l) {
+    c[0][l] = static_cast<uint32_t>(counter + l);
+    c[1][l] = static_cast<uint32_t>((counter + l) >> 32);
+    c[2][l] = c[3][l] = 0;
+  }
+  uint32_t key_low = static_cast<uint32_t>(seed), key_high = static_cast<uint32_t>(seed >> 32);
+  for (int round = 0; round < 10; ++round) {
+    for (int l = 0; l < kLanes; ++l) {
+      const uint64_t first = uint64_t{c[0][l]} * 0xD2511F53u, second = uint64_t{c[2][l]} * 0xCD9E8D57u;
+      c[0][l] = static_cast<uint32_t>(second >> 32) ^ c[1][l] ^ key_low;
+      c[2][l] = static_cast<uint32_t>(first >> 32) ^ c[3][l] ^ key_high;
+      c[1][l] = static_cast<uint32_t>(second);
+      c[3][l] = static_cast<uint32_t>(first);
+    }
+    key_low += 0x9E3779B9u;
+    key_high += 0xBB67AE85u;
+  }
+  for (int l = 0; l < kLanes; ++l) {
+    for (int w = 0; w < 4; ++w) words[4 * l + w] = c[w][l];
+  }
+}
+
+// The functions of compiler/host/vector_math.cc for one element, operation by operation. f64 is libm's, there too.
+template <bool kFma>
+struct Maths {
+  template <typename T>
+  static T Fma(T a, T b, T c) {
+    if constexpr (!kFma) return a * b + c;
+    if constexpr (std::is_same_v<T, float>) return __builtin_fmaf(a, b, c);
+    return __builtin_fma(a, b, c);
+  }
+  template <size_t n>
+  static float Poly(float x, const float (&high_to_low)[n]) {
+    float y = high_to_low[0];
+    for (size_t i = 1; i < n; ++i) y = Fma(y, x, high_to_low[i]);
+    return y;
+  }
+  static float Log(float x) {
+    const bool tiny = x < std::numeric_limits<float>::min();
+    const int32_t bits = std::bit_cast<int32_t>(tiny ? x * 8388608.0f : x);
+    int32_t e = (bits - 0x3f3504f3) >> 23;
+    const float m = std::bit_cast<float>(bits - static_cast<int32_t>(static_cast<uint32_t>(e) << 23));
+    if (tiny) e -= 23;
+    const float f = m - 1, z = f * f;
+    float p = Poly(f, {7.0376836292e-2f, -1.1514610310e-1f, 1.1676998740e-1f, -1.2420140846e-1f, 1.4249322787e-1f,
+                       -1.6668057665e-1f, 2.0000714765e-1f, -2.4999993993e-1f, 3.3333331174e-1f});
+    p = Fma(-0.5f, z, p * f * z);
+    const float whole = static_cast<float>(e);
+    const float y = Fma(whole, 0.693359375f, Fma(whole, -2.12194440e-4f, f + p));
+    return x == 0 ? -std::numeric_limits<float>::infinity() : y;
+  }
+  static float Cos(float x) {
+    const double wide = x, magic = 6755399441055744.0;
+    const double shifted = Fma(wide, 0.636619772367581343, magic), whole = shifted - magic;
+    const double reduced = Fma(whole, -6.12323399573676603587e-17, Fma(whole, -1.57079632679489655800e+00, wide));
+    const float r = static_cast<float>(reduced), z = r * r;
+    const uint32_t turns = static_cast<uint32_t>(std::bit_cast<uint64_t>(shifted)) + 1;
+    const float sine = Fma(Poly(z, {-1.9515295891e-4f, 8.3321608736e-3f, -1.6666654611e-1f}) * z, r, r);
+    const float cosine = Fma(Poly(z, {2.443315711809948e-5f, -1.388731625493765e-3f, 4.166664568298827e-2f}), z * z,
+                             Fma(-0.5f, z, 1.0f));
+    const float y = (turns & 1) != 0 ? cosine : sine;
+    return std::bit_cast<float>(std::bit_cast<uint32_t>(y) ^ (turns & 2) << 30);
+  }
+  static float Exp(float x) {
+    const float clamped = x > 89.0f ? 89.0f : x < -104.0f ? -104.0f : x, magic = 12582912.0f;
+    const float shifted = Fma(clamped, 1.44269504088896341f, magic), whole = shifted - magic;
+    const int32_t n = std::bit_cast<int32_t>(shifted) - 0x4B400000;
+    const float r = Fma(whole, -1.42860682030941723212e-6f, Fma(whole, -0.693145751953125f, clamped));
+    const float p = Poly(r, {1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f,
+                             5.0000001201e-1f});
+    const auto two_to = [](int32_t k) { return std::bit_cast<float>((k + 127) << 23); };
+    const float y = Fma(p, r * r, r) + 1.0f;
+    return y * two_to(n >> 1) * two_to(n - (n >> 1));
+  }
+  static double Log(double x) { return std::log(x); }
+  static double Cos(double x) { return std::cos(x); }
+  static double Exp(double x) { return std::exp(x); }
+};
+
+enum class Draw { kUniform, kNormal, kExponential, kLogNormal, kCauchy, kIntegers };
+
+// How a draw's numbers are made: `a` and `b` are its two parameters.
+struct Parameters {
+  Draw draw;
+  int bits = 24;  // of a uniform f32
+  double a = 0, b = 1;
+  int64_t low = 0, range = 1;
+};
+
+template <typename T>
+T UniformOf(const uint32_t* words, int bits) {
+  if constexpr (std::is_same_v<T, float>) {
+    const float unit = std::bit_cast<float>((127 - bits) << 23);
+    return static_cast<float>(static_cast<int32_t>(words[0] >> (32 - bits))) * unit;
+  } else {
+    return (static_cast<double>(words[0] >> 5) * 0x1p26 + static_cast<double>(words[1] >> 6)) * 0x1p-53;
+  }
+}
+
+template <typename T>
+constexpr int kWords = std::is_same_v<T, float> ? 1 : 2;
+
+template <typename M, typename T>
+inline T One(const Parameters& p, const uint32_t* words) {
+  if constexpr (std::is_same_v<T, int64_t>) {
+    const uint64_t drawn = words[0] | uint64_t{words[1]} << 32;
+    return static_cast<int64_t>(drawn & INT64_MAX) % p.range + p.low;
+  } else {
+    const T a = static_cast<T>(p.a), b = static_cast<T>(p.b), u = UniformOf<T>(words, p.bits);
+    switch (p.draw) {
+      case Draw::kUniform:
+        return u * (b - a) + a;
+      case Draw::kExponential:
+        return -M::Log(T{1} - u) / b;
+      case Draw::kCauchy:
+        return std::tan((u - static_cast<T>(0.5)) * static_cast<T>(M_PI)) * b + a;
+      default:
+        break;
+    }
+    const T v = UniformOf<T>(words + kWords<T>, p.bits);
+    const T z = std::sqrt(static_cast<T>(-2) * M::Log(T{1} - u)) * M::Cos(v * static_cast<T>(2 * M_PI));
+    return p.draw == Draw::kNormal ? z * b + a : M::Exp(z * b + a);
+  }
+}
+
+template <typename M, typename T>
+inline void FillChunk(const Parameters& p, uint64_t seed, uint64_t offset, int64_t begin, int64_t end, T* out) {
+  constexpr int kLanes = 8;
+  const int each = kWords<T> * (p.draw == Draw::kNormal || p.draw == Draw::kLogNormal ? 2 : 1);
+  uint32_t words[4 * kChunk + 4 * kLanes];
+  const int64_t count = (end - begin) * each;  // begin is a multiple of kChunk: of whole blocks
+  for (int64_t w = 0; w < count; w += 4 * kLanes) {
+    PhiloxBlocks<kLanes>(seed, offset + static_cast<uint64_t>(begin * each + w) / 4, words + w);
+  }
+  for (int64_t i = 0; i < end - begin; ++i) out[begin + i] = One<M, T>(p, words + i * each);
+}
+
+template <typename T>
+__attribute__((target("avx2,fma"), flatten)) void FillWithFma(const Parameters& p, uint64_t seed, uint64_t offset,
+                                                              int64_t begin, int64_t end, T* out) {
+  FillChunk<Maths<true>, T>(p, seed, offset, begin, end, out);
+}
+
+template <typename T>
+void Fill(const Parameters& p, uint64_t seed, uint64_t offset, at::Tensor& t) {
+  static const bool fma = __builtin_cpu_supports("fma") && __builtin_cpu_supports("avx2");
+  T* out = t.mutable_data_ptr<T>();
+  const int64_t n = t.numel();
+  at::parallel_for(0, (n + kChunk - 1) / kChunk, 16, [&](int64_t first, int64_t last) {
+    for (int64_t chunk = first; chunk < last; ++chunk) {
+      const int64_t begin = chunk * kChunk, end = std::min(begin + kChunk, n);
+      if (fma) {
+        FillWithFma<T>(p, seed, offset, begin, end, out);
+      } else {
+        FillChunk<Maths<false>, T>(p, seed, offset, begin, end, out);
+      }
+    }
+  });
+}
+
+// One call: its arguments as numbers and tensors, its seed and offset.
+class PhiloxCall {
+ public:
+  PhiloxCall(const Call& call, absl::Span<const KernelInput> inputs, absl::FunctionRef<at::Tensor(int)> tensor)
+      : call_(call), inputs_(inputs), tensor_(tensor) {}
+
+  std::vector<at::Tensor> Run(std::string_view op) const;
+
+ private:
+  DType result_type() const { return call_.results[0].dtype; }
+  c10::ScalarType draw_type() const { return result_type() == DType::kFloat64 ? c10::kDouble : c10::kFloat; }
+  bool IsTensor(size_t i) const { return call_.arguments[i].kind == CallArgument::Kind::kTensor; }
+  at::Tensor TensorAt(size_t i) const { return tensor_(call_.arguments[i].first); }
+  double Number(size_t i, double otherwise) const {
+    const CallArgument& a = call_.arguments[i];
+    if (a.kind == CallArgument::Kind::kScalar) {
+      const uint64_t bits = inputs_[a.first].argument.scalar_bits;
+      const bool real = call_.operands[a.first].type.dtype == DType::kFloat64;
+      return real ? std::bit_cast<double>(bits) : static_cast<double>(static_cast<int64_t>(bits));
+    }
+    if (const auto* number = std::get_if<double>(&a.attribute)) return *number;
+    if (const auto* number = std::get_if<int64_t>(&a.attribute)) return static_cast<double>(*number);
+    if (const auto* flag = std::get_if<bool>(&a.attribute)) return *flag ? 1 : 0;
+    return otherwise;
+  }
+  int64_t Integer(size_t i, int64_t otherwise) const {
+    const CallArgument& a = call_.arguments[i];
+    if (a.kind == CallArgument::Kind::kScalar) return static_cast<int64_t>(inputs_[a.first].argument.scalar_bits);
+    const auto* number = std::get_if<int64_t>(&a.attribute);
+    return number != nullptr ? *number : otherwise;
+  }
+  // One past the largest integer that the result's type is filled with.
+  int64_t FullRange() const {
+    constexpr int kBits[] = {1, 8, 7, 15, 31, 63, 16, 32, 63, 11, 8, 24, 53};
+    const int bits = kBits[static_cast<int>(result_type())];
+    return bits == 63 ? INT64_MAX : (int64_t{1} << bits) + IsFloatType();
+  }
+  bool IsFloatType() const {
+    const DType t = result_type();
+    return t == DType::kFloat16 || t == DType::kBFloat16 || t == DType::kFloat32 || t == DType::kFloat64;
+  }
+  int bits() const { return result_type() == DType::kBFloat16 ? 8 : result_type() == DType::kFloat16 ? 11 : 24; }
+
+  at::Tensor Make(const Parameters& p, c10::ScalarType type) const {
+    const Dims& dims = call_.results[0].dims;
+    at::Tensor t = at::empty({dims.data(), dims.size()}, at::TensorOptions(type));
+    const size_t n = inputs_.size();
+    const uint64_t seed = inputs_[n - 2].argument.scalar_bits, offset = inputs_[n - 1].argument.scalar_bits;
+    if (type == c10::kFloat) Fill<float>(p, seed, offset, t);
+    if (type == c10::kDouble) Fill<double>(p, seed, offset, t);
+    if (type == c10::kLong) Fill<int64_t>(p, seed, offset, t);
+    return t;
+  }
+  at::Tensor Uniform(c10::ScalarType type) const { return Make({Draw::kUniform}, type); }
+  at::Tensor Integers(int64_t low, int64_t high) const {
+    Parameters p{Draw::kIntegers};
+    p.low = low;
+    p.range = high - low;
+    return Make(p, c10::kLong);
+  }
+  at::Tensor Normal(size_t mean, size_t std) const {
+    at::Tensor z = Make({Draw::kNormal}, draw_type());
+    z.mul_(IsTensor(std) ? TensorAt(std).to(draw_type()) : at::Tensor(z.new_full({}, Number(std, 1))));
+    return z.add_(IsTensor(mean) ? TensorAt(mean).to(draw_type()) : at::Tensor(z.new_full({}, Number(mean, 0))));
+  }
+  std::vector<at::Tensor> Dropout() const;
+
+  const Call& call_;
+  const absl::Span<const KernelInput> inputs_;
+  const absl::FunctionRef<at::Tensor(int)> tensor_;
+};
+
+std::vector<at::Tensor> PhiloxCall::Dropout() const {  // (x, p, train) -> y, mask
+  const at::Tensor x = TensorAt(0);
+  if (Number(2, 1) == 0) return {x, at::ones(x.sizes(), at::kBool)};
+  const c10::ScalarType type = draw_type();
+  const bool wide = type == c10::kDouble;
+  const double p = Number(1, 0.5);
+  const double keep = wide ? 1 - p : 1 - static_cast<float>(p);
+  const double scale = keep == 0 ? 0 : wide ? 1 / keep : 1 / static_cast<float>(keep);
+  const at::Tensor mask = Uniform(type) < keep;
+  return {at::where(mask, x.to(type) * scale, at::zeros({}, type)), mask};
+}
+
+std::vector<at::Tensor> PhiloxCall::Run(std::string_view op) const {
+  if (op == "native_dropout") return Dropout();
+  if (op == "uniform") return {Make({Draw::kUniform, bits(), Number(1, 0), Number(2, 1)}, draw_type())};
+  if (op == "normal_functional" || op == "normal") return {Normal(1, 2)};
+  if (op == "normal.Tensor_float" || op == "normal.float_Tensor" || op == "normal.Tensor_Tensor") return {Normal(0, 1)};
+  if (op == "exponential") return {Make({Draw::kExponential, bits(), 0, Number(1, 1)}, draw_type())};
+  if (op == "log_normal") return {Make({Draw::kLogNormal, 24, Number(1, 1), Number(2, 2)}, draw_type())};
+  if (op == "cauchy") return {Make({Draw::kCauchy, bits(), Number(1, 0), Number(2, 1)}, draw_type())};
+  if (op == "random.from") return {Integers(Integer(1, 0), Integer(2, FullRange()))};
+  if (op == "random.to") return {Integers(0, Integer(1, 0))};
+  if (op == "random") return {Integers(0, FullRange())};
+  const bool given = op == "bernoulli";  // the probabilities are the operand, else the second argument
+  if (given || IsTensor(1)) {
+    at::Tensor p = TensorAt(given ? 0 : 1);
+    const c10::ScalarType type = given && p.scalar_type() == c10::kDouble ? c10::kDouble
+                                 : given                                  ? c10::kFloat
+                                                                          : draw_type();
+    return {Uniform(type) < p.to(type)};
+  }
+  const double p = Number(1, 0.5);
+  return {Uniform(draw_type()) < (draw_type() == c10::kDouble ? p : static_cast<float>(p))};
+}
+
+// "aten::bernoulli_.float" -> "bernoulli.float": in-place operators mean what their functional forms mean.
+std::string Plain(const Call& call) {
+  std::string op = call.op.starts_with("aten::") ? call.op.substr(6) : "";
+  const size_t end = std::min(op.find('.'), op.size());
+  if (end > 0 && op[end - 1] == '_') op.erase(end - 1, 1);
+  return op;
+}
+
+}  // namespace
+
+bool DrawsPhilox(const Call& call) {
+  static const absl::flat_hash_set<std::string> known = {"native_dropout",
+                                                         "uniform",
+                                                         "normal_functional",
+                                                         "normal",
+                                                         "normal.Tensor_float",
+                                                         "normal.float_Tensor",
+                                                         "normal.Tensor_Tensor",
+                                                         "exponential",
+                                                         "log_normal",
+                                                         "cauchy",
+                                                         "random.from",
+                                                         "random.to",
+                                                         "random",
+                                                         "bernoulli",
+                                                         "bernoulli.p",
+                                                         "bernoulli.float",
+                                                         "bernoulli.Tensor"};
+  return known.contains(Plain(call));
+}
+
+std::vector<at::Tensor> DrawPhilox(const Call& call, absl::Span<const KernelInput> inputs,
+                                   absl::FunctionRef<at::Tensor(int operand)> tensor) {
+  return PhiloxCall(call, inputs, tensor).Run(Plain(call));
+}
+
+}  // namespace tpu
