@@ -103,7 +103,8 @@ absl::Status RunWindow(const Call& call, absl::Span<const KernelInput> inputs, a
   const bool update = call.op == "tpu::update";
   if (inputs[0].window != nullptr) {
     const TensorType& type = call.operands[0].type;
-    base = AdoptTensor(Read(inputs[0], type.dims, ToScalarType(type.dtype)).contiguous());
+    const at::Tensor window = Read(inputs[0], type.dims, ToScalarType(type.dtype));
+    base = AdoptTensor(update ? window.clone(at::MemoryFormat::Contiguous) : window.contiguous());
   }
   at::Tensor flat = Flat(call, base);
   if (update) {

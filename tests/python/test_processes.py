@@ -300,12 +300,14 @@ def test_ready_kernels_write_only_what_is_given_up():
             chain = base + 0
             for i in range(5):
                 chain.add_(chain).sub_(base.view(4, 6).t().reshape(-1))
+            scattered = torch.diagonal_scatter(base.view(4, 6), torch.zeros(4, device=device))
             weight, gradient = base.clone(), base.clone()
-            moment, square, steps = torch.zeros_like(weight), torch.zeros_like(weight), torch.ones((), device=device)
+            moment, second, steps = torch.zeros_like(weight), torch.zeros_like(weight), torch.ones((), device=device)
             before = weight.clone()
-            torch._fused_adamw_([weight], [gradient], [moment], [square], [], [steps], lr=0.1, beta1=0.9, beta2=0.99,
+            torch._fused_adamw_([weight], [gradient], [moment], [second], [], [steps], lr=0.1, beta1=0.9, beta2=0.99,
                                 weight_decay=0.1, eps=1e-8, amsgrad=False, maximize=False)
-            return [t.cpu() for t in (base, kept, *parts, chain, weight, gradient, moment, square, before)]
+            trained = weight, gradient, moment, second, before
+            return [t.cpu() for t in (base, kept, *parts, chain, scattered, *trained)]
 
         for expected, found in zip(program("cpu"), program("tpu"), strict=True):
             torch.testing.assert_close(found, expected)
