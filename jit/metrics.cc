@@ -117,6 +117,7 @@ std::map<std::string, int64_t> Metrics::HostKernels() const {
 std::vector<CutRecord> Metrics::Cuts() const {
   std::lock_guard<std::mutex> lock(mutex_);
   std::vector<CutRecord> all;
+  all.reserve(cuts_.size());
   for (const auto& [key, record] : cuts_) all.push_back(record);
   std::stable_sort(all.begin(), all.end(), [](const CutRecord& a, const CutRecord& b) { return a.count > b.count; });
   return all;

@@ -96,7 +96,7 @@ Stream::~Stream() {
   if (InForkedChild()) {
     // Its thread does not exist here but counts as asleep on the condition variable, whose destruction would wait for
     // it.
-    queue_.release();
+    static_cast<void>(queue_.release());
     return;
   }
   {
