@@ -159,8 +159,22 @@ c10::Scalar LocalScalarDense(const at::Tensor& self) {
   return at::_local_scalar_dense(HostView(self, "item"));
 }
 
+// PyTorch's kernels grow a storage through its address, where ours has nothing: it is grown first.
+void GrowTo(const c10::Storage& storage, size_t bytes) {
+  if (bytes > storage.nbytes()) ResizeStorage(storage, bytes);
+}
+
+const at::Tensor& Resize(const at::Tensor& self, c10::IntArrayRef size, std::optional<c10::MemoryFormat> format) {
+  at::detail::check_size_nonnegative(size);
+  GrowTo(self.storage(), at::detail::computeStorageNbytesContiguous(size, self.itemsize(), self.storage_offset()));
+  return at::native::resize_(self, size, format);
+}
+
 at::Tensor& SetStorage(at::Tensor& self, at::Storage source, int64_t offset, c10::IntArrayRef size,
                        c10::IntArrayRef stride) {
+  if (stride.size() == size.size() && offset >= 0) {
+    GrowTo(source, at::detail::computeStorageNbytes(size, stride, self.itemsize(), offset));
+  }
   return at::native::set_storage_cpu_(self, std::move(source), offset, size, stride);
 }
 
@@ -206,7 +220,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("unfold", &at::native::unfold);
   m.impl("view_as_real", &at::native::view_as_real);
   m.impl("view_as_complex", &at::native::view_as_complex);
-  m.impl("resize_", &at::native::resize_);
+  m.impl("resize_", &Resize);
   m.impl("set_.source_Storage_storage_offset", &SetStorage);
   m.impl("set_.source_Storage", &SetStorageWhole);
   m.impl("set_.source_Tensor", &at::native::set_tensor_);

@@ -250,3 +250,17 @@ def test_deferred_reads_see_the_value_of_their_moment():
 def test_on_both_is_fair():
     expected, found = on_both(lambda x: x + 1, torch.ones(2))
     assert expected.device.type == "cpu" and found.device.type == "tpu"
+
+
+def test_resize_grows_and_shrinks():
+    def program(x):
+        x.resize_(10)
+        kept = x[:3].clone()
+        x.fill_(2.0)
+        x.resize_(2, 2)
+        y = torch.empty(3, device=x.device)
+        y.resize_(4, 5).zero_()
+        w = x.new_ones(2).set_(torch.empty(0, device=x.device).untyped_storage(), 1, (2, 3), (3, 1)).fill_(4.0)
+        return kept, x, y, w
+
+    check(program, torch.arange(3.0))
