@@ -11,5 +11,6 @@ void BindMemory(pybind11::module_& m);
 void BindGenerators(pybind11::module_& m);
 void BindInsight(pybind11::module_& m);
 void BindModes(pybind11::module_& m);
+void BindAot(pybind11::module_& m);
 
 }  // namespace tpu

@@ -3,16 +3,20 @@
 #include <dlfcn.h>
 
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "bindings/python_frames.h"
 #include "compiler/host/host_backend.h"
+#include "compiler/stablehlo/stablehlo_backend.h"
+#include "dispatcher/errors.h"
 #include "dispatcher/host_kernels.h"
 #include "jit/engine.h"
 #include "runtime/flags.h"
 #include "runtime/host/host_device.h"
 #include "runtime/host/matrix_library.h"
+#include "runtime/pjrt/pjrt_device.h"
 
 namespace tpu {
 namespace {
@@ -30,7 +34,7 @@ void UseTorchMatrixLibrary() {
   dlclose(torch);  // it stays: torch itself holds it
 }
 
-std::unique_ptr<Engine> MakeEngine() {
+std::unique_ptr<Engine> MakeHostEngine() {
   static host::CodeLoader* const loader = host::MakeObjectLoader().release();  // outlives every device
   UseTorchMatrixLibrary();
   const Flags& flags = Flags::Get();
@@ -38,13 +42,38 @@ std::unique_ptr<Engine> MakeEngine() {
   for (int index = 0; index < flags.devices; ++index) {
     devices.push_back(host::MakeHostDevice(index, flags.memory_bytes, loader));
   }
-  auto engine = std::make_unique<Engine>(std::move(devices), host::MakeHostBackend());
+  return std::make_unique<Engine>(std::move(devices), host::MakeHostBackend());
+}
+
+std::string& Plugin() {
+  static auto* path = new std::string();
+  return *path;
+}
+
+std::unique_ptr<Engine> MakePluginEngine() {
+#ifdef TORCH_TPU_WITH_PJRT
+  const Flags& flags = Flags::Get();
+  auto devices = ValueOrThrow(pjrt::MakeDevices({.plugin = Plugin(),
+                                                 .options = flags.plugin_options,
+                                                 .devices = flags.devices,
+                                                 .memory_bytes = flags.memory_bytes,
+                                                 .timeout_seconds = flags.plugin_timeout}));
+  return std::make_unique<Engine>(std::move(devices), stablehlo::MakeStablehloBackend());
+#else
+  TORCH_CHECK(false, "tpu: this build has no PJRT devices: xla-cpu-pjrt was not there when it was built");
+#endif
+}
+
+std::unique_ptr<Engine> MakeEngine() {
+  auto engine = Plugin().empty() ? MakeHostEngine() : MakePluginEngine();
   engine->set_where_hook(&UserFrame);
   engine->set_call_runner(&RunCall);
   return engine;
 }
 
 }  // namespace
+
+void SetPlugin(std::string path) { Plugin() = std::move(path); }
 
 void ComposeEngine() {
   Engine::SetFactory(&MakeEngine);

@@ -11,9 +11,11 @@ PYBIND11_MODULE(_C, m) {
   tpu::RegisterStorage();
   tpu::InstallHostAllocator();
   tpu::RegisterOperators(tpu::aten::LoweredOperators());
+  m.def("set_plugin", &tpu::SetPlugin);
   tpu::BindDevices(m);
   tpu::BindMemory(m);
   tpu::BindGenerators(m);
   tpu::BindInsight(m);
   tpu::BindModes(m);
+  tpu::BindAot(m);
 }

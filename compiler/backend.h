@@ -18,6 +18,8 @@ class CompilerBackend {
   // A program computing fragment.outputs from fragment.inputs. Nodes without a lowering become calls; Unimplemented,
   // naming the operator, when the backend can't express that either.
   virtual absl::StatusOr<Program> Compile(const Fragment& fragment) = 0;
+  // True when a program may hold calls of host kernels: its devices run those in place, on their own memory.
+  virtual bool HoldsCalls() const = 0;
   // True when this call has a lowering, so that no host kernel is needed.
   virtual bool CanLower(const Call& call) const = 0;
   // True when the backend materialises this call's operands in any case (it is a library call), so that cutting a

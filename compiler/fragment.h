@@ -66,6 +66,10 @@ struct Call {
   bool boundary = false;
   uint64_t content_hash = 0;
   int64_t result_bytes = 0;
+  // At tier 0 too it runs as a program, of its own: the device runs no host kernels in place.
+  bool needs_program = false;
+  // No program can hold it: it is a fragment of its own.
+  bool alone = false;
   // The dispatcher's own record (how to run this as a host kernel); opaque here, not part of equality or key.
   const void* host_kernel = nullptr;
 

@@ -25,7 +25,9 @@ class Allocator final : public c10::DeviceAllocator {
     const int device = CurrentDevice();
     const c10::Device torch_device(c10::kPrivateUse1, static_cast<c10::DeviceIndex>(device));
     if (bytes == 0) return {nullptr, torch_device};
-    BufferRef buffer = AllocateOrRaise(device, bytes);
+    BufferRef buffer = MakeValueOrRaise(device, {DType::kUInt8, {static_cast<int64_t>(bytes)}}, nullptr);
+    TORCH_CHECK_NOT_IMPLEMENTED(Engine::Get().device(device).host_addressable(),
+                                "tpu: the memory of this device has no addresses");
     buffer->AddRef();  // the DataPtr's
     return {buffer->data(), buffer.get(), &Free, torch_device};
   }
@@ -91,14 +93,14 @@ REGISTER_ALLOCATOR(c10::kPrivateUse1, &allocator)
 
 c10::DeviceAllocator& TorchAllocator() { return allocator; }
 
-BufferRef AllocateOrRaise(int device, size_t bytes) {
+BufferRef MakeValueOrRaise(int device, const TensorType& type, const void* source) {
   CurrentStream(device);  // makes the devices, checks the number and the fork
   Device& target = Engine::Get().device(device);
-  absl::StatusOr<BufferRef> buffer = target.Allocate(bytes);
+  absl::StatusOr<BufferRef> buffer = target.MakeValue(type, source);
   if (!buffer.ok()) {
     Engine::Get().SynchronizeDevice(device);
     target.EmptyCache();
-    buffer = target.Allocate(bytes);
+    buffer = target.MakeValue(type, source);
   }
   TORCH_CHECK_WITH(OutOfMemoryError, buffer.ok(), "tpu:", device,
                    " is out of memory: ", std::string(buffer.status().message()));

@@ -12,8 +12,9 @@ namespace tpu {
 
 c10::DeviceAllocator& TorchAllocator();
 
-// A buffer on `device`; waits for queued work and drops caches before it gives up. Raises c10::OutOfMemoryError.
-BufferRef AllocateOrRaise(int device, size_t bytes);
+// Device::MakeValue on `device`; waits for queued work and drops caches before it gives up. Raises
+// c10::OutOfMemoryError.
+BufferRef MakeValueOrRaise(int device, const TensorType& type, const void* source);
 
 // The device's figures after everything recorded so far has run: recording is ahead of the device, and a figure that
 // depends on how far would be no figure.

@@ -137,7 +137,7 @@ std::unique_ptr<Signature> Infer(const Operator& op, at::ArrayRef<c10::IValue> a
 // The tensor, or the tensors of the list, in an argument or result; absent ones are left out.
 std::vector<at::Tensor> TensorsOf(const c10::IValue& value);
 
-// Fills in what follows from the rest: content hash and boundary.
+// Fills in what follows from the rest: content hash, boundary, and how it runs.
 void FinishCall(Call& call);
 
 }  // namespace tpu

@@ -1,5 +1,6 @@
 #include "dispatcher/host_allocator.h"
 
+#include <ATen/EmptyTensor.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 
@@ -48,15 +49,28 @@ class ScopedAllocator final : public c10::Allocator {
 
 }  // namespace
 
-HostAllocatorScope::HostAllocatorScope(Device& device) : former_(t_device) { t_device = &device; }
+HostAllocatorScope::HostAllocatorScope(Device& device) : former_(t_device) {
+  if (device.host_addressable()) t_device = &device;
+}
 HostAllocatorScope::~HostAllocatorScope() { t_device = former_; }
 
-c10::DataPtr HoldBuffer(const BufferRef& buffer) {
+at::Tensor HostTensor(Device& device, const BufferRef& buffer, const Dims& dims, c10::ScalarType type) {
+  if (!device.host_addressable()) {
+    at::Tensor copy = at::detail::empty_cpu({dims.data(), dims.size()}, at::TensorOptions(type));
+    ThrowIfError(device.CopyToHost(buffer, copy.data_ptr(), copy.nbytes()));
+    return copy;
+  }
   buffer->AddRef();
-  return {buffer->data(), buffer.get(), &DropBuffer, c10::Device(c10::kCPU)};
+  c10::DataPtr data(buffer->data(), buffer.get(), &DropBuffer, c10::Device(c10::kCPU));
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(c10::Storage::use_byte_size_t(), buffer->bytes(), std::move(data)),
+      c10::DispatchKeySet(c10::DispatchKey::CPU), c10::scalarTypeToTypeMeta(type));
+  tensor.unsafeGetTensorImpl()->set_sizes_contiguous({dims.data(), dims.size()});
+  return tensor;
 }
 
-BufferRef AdoptTensor(const at::Tensor& tensor) {
+BufferRef AdoptTensor(Device& device, const at::Tensor& tensor, const TensorType& type) {
+  if (!device.host_addressable()) return ValueOrThrow(device.MakeValue(type, tensor.data_ptr()));
   const c10::DataPtr& data = tensor.storage().data_ptr();
   if (data.get_deleter() == &DropBuffer && tensor.storage_offset() == 0) {
     return BufferRef(static_cast<Buffer*>(data.get_context()));
@@ -64,7 +78,8 @@ BufferRef AdoptTensor(const at::Tensor& tensor) {
   if (data.get_deleter() == &DropBlock && tensor.storage_offset() == 0) {
     return MakeRef<Buffer>(data.get(), tensor.nbytes(), [owner = BufferRef(OwnerOf(data.get()))] {});
   }
-  if (tensor.storage_offset() != 0) return AdoptTensor(tensor.clone());  // a part of memory that others hold too
+  if (tensor.storage_offset() != 0)
+    return AdoptTensor(device, tensor.clone(), type);  // a part of memory that others hold too
   auto keep = std::make_shared<at::Tensor>(tensor);
   return MakeRef<Buffer>(tensor.data_ptr(), tensor.nbytes(), [keep]() mutable { keep.reset(); });
 }

@@ -1,5 +1,6 @@
 // CPU tensors in device memory: while a HostAllocatorScope is open on a thread, what ATen allocates there comes from
-// the device's allocator, and AdoptTensor turns such a tensor into a Buffer without copying.
+// the device's allocator, and AdoptTensor turns such a tensor into a Buffer without copying. Devices whose memory has
+// no addresses are copied from and to instead.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,9 +19,10 @@ class HostAllocatorScope {
   Device* const former_;
 };
 
-// The buffer's memory for a CPU storage that holds a reference to it.
-c10::DataPtr HoldBuffer(const BufferRef& buffer);
-// A row-major CPU tensor's memory. Keeps the tensor alive when its memory is not the device's.
-BufferRef AdoptTensor(const at::Tensor& tensor);
+// The buffer's elements as a CPU tensor, which holds it where it lies in its memory: a kernel may return its input, or
+// a view of it.
+at::Tensor HostTensor(Device& device, const BufferRef& buffer, const Dims& dims, c10::ScalarType type);
+// A row-major CPU tensor's memory as a value's. Keeps the tensor alive when its memory is not the device's.
+BufferRef AdoptTensor(Device& device, const at::Tensor& tensor, const TensorType& type);
 
 }  // namespace tpu

@@ -49,15 +49,6 @@ c10::ScalarType ToScalarType(DType t) {
   return kTypes[static_cast<int>(t)];
 }
 
-// A CPU tensor over the buffer, which it holds: a kernel may return its input, or a view of it.
-at::Tensor Blob(const BufferRef& buffer, const Dims& dims, c10::ScalarType type) {
-  auto tensor = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(c10::Storage::use_byte_size_t(), buffer->bytes(), HoldBuffer(buffer)),
-      c10::DispatchKeySet(c10::DispatchKey::CPU), c10::scalarTypeToTypeMeta(type));
-  tensor.unsafeGetTensorImpl()->set_sizes_contiguous({dims.data(), dims.size()});
-  return tensor;
-}
-
 c10::IValue ScalarValue(const ScalarSpec& spec, uint64_t bits) {
   c10::Scalar number;
   if (spec.dtype == DType::kFloat64) {
@@ -87,42 +78,45 @@ at::Tensor Window(const Call& call, const at::Tensor& base) {
 }
 
 // All elements of the base of a "tpu::view" or "tpu::update", as its window's dtype.
-at::Tensor Flat(const Call& call, const BufferRef& base) {
+at::Tensor Flat(Device& device, const Call& call, const BufferRef& base) {
   const c10::ScalarType type = ToScalarType(std::get<DType>(call.arguments.back().attribute));
-  return Blob(base, {static_cast<int64_t>(call.operands[0].type.bytes() / c10::elementSize(type))}, type);
+  const Dims elements = {static_cast<int64_t>(call.operands[0].type.bytes() / c10::elementSize(type))};
+  return HostTensor(device, base, elements, type);
 }
 
-at::Tensor Read(const KernelInput& input, const Dims& dims, c10::ScalarType type) {
+at::Tensor Read(Device& device, const KernelInput& input, const Dims& dims, c10::ScalarType type) {
   const BufferRef& buffer = input.argument.buffer;
-  return input.window != nullptr ? Window(*input.window, Flat(*input.window, buffer)) : Blob(buffer, dims, type);
+  if (input.window == nullptr) return HostTensor(device, buffer, dims, type);
+  return Window(*input.window, Flat(device, *input.window, buffer));
 }
 
 // The window operations of strided storages.
-absl::Status RunWindow(const Call& call, absl::Span<const KernelInput> inputs, absl::Span<BufferRef> outputs) {
+absl::Status RunWindow(Device& device, const Call& call, absl::Span<const KernelInput> inputs,
+                       absl::Span<BufferRef> outputs) {
   BufferRef base = inputs[0].argument.buffer;
   const bool update = call.op == "tpu::update";
   if (inputs[0].window != nullptr) {
     const TensorType& type = call.operands[0].type;
-    const at::Tensor window = Read(inputs[0], type.dims, ToScalarType(type.dtype));
-    base = AdoptTensor(update ? window.clone(at::MemoryFormat::Contiguous) : window.contiguous());
+    const at::Tensor window = Read(device, inputs[0], type.dims, ToScalarType(type.dtype));
+    base = AdoptTensor(device, update ? window.clone(at::MemoryFormat::Contiguous) : window.contiguous(), type);
   }
-  at::Tensor flat = Flat(call, base);
+  at::Tensor flat = Flat(device, call, base);
   if (update) {
     if (inputs[0].window == nullptr && !inputs[0].argument.donated) flat = flat.clone();
-    Window(call, flat).copy_(Read(inputs[1], call.operands[1].type.dims, flat.scalar_type()));
-    outputs[0] = AdoptTensor(flat);
+    Window(call, flat).copy_(Read(device, inputs[1], call.operands[1].type.dims, flat.scalar_type()));
+    outputs[0] = AdoptTensor(device, flat, call.results[0]);
   } else {
-    outputs[0] = AdoptTensor(Window(call, flat).contiguous());
+    outputs[0] = AdoptTensor(device, Window(call, flat).contiguous(), call.results[0]);
   }
   return absl::OkStatus();
 }
 
-c10::IValue ArgumentValue(const HostKernel& kernel, const CallArgument& a, const c10::IValue& constant,
+c10::IValue ArgumentValue(Device& device, const HostKernel& kernel, const CallArgument& a, const c10::IValue& constant,
                           const c10::TypePtr& type, const Call& call, absl::Span<const KernelInput> inputs) {
   const auto scalar = [&](int i) { return ScalarValue(kernel.scalars[i], inputs[i].argument.scalar_bits); };
   const auto tensor = [&](int i) {
     if (call.operands[i].is_scalar) return scalar(i).toTensor();
-    return Read(inputs[i], call.operands[i].type.dims, kernel.operands[i]);
+    return Read(device, inputs[i], call.operands[i].type.dims, kernel.operands[i]);
   };
   switch (a.kind) {
     case CallArgument::Kind::kTensor:
@@ -195,10 +189,11 @@ std::vector<at::Tensor> TakeMutated(const HostKernel& kernel, const std::vector<
   return mutated;
 }
 
-std::vector<at::Tensor> CallKernel(const HostKernel& kernel, const Call& call, absl::Span<const KernelInput> inputs) {
+std::vector<at::Tensor> CallKernel(Device& device, const HostKernel& kernel, const Call& call,
+                                   absl::Span<const KernelInput> inputs) {
   if (kernel.seeded && DrawsPhilox(call)) {
     return DrawPhilox(call, inputs,
-                      [&](int i) { return Read(inputs[i], call.operands[i].type.dims, kernel.operands[i]); });
+                      [&](int i) { return Read(device, inputs[i], call.operands[i].type.dims, kernel.operands[i]); });
   }
   const bool over = kernel.in_place && AllDonated(call, kernel.in_place_mutated, inputs);
   const c10::OperatorHandle& op = over ? *kernel.in_place : kernel.op;
@@ -206,7 +201,8 @@ std::vector<at::Tensor> CallKernel(const HostKernel& kernel, const Call& call, a
   torch::jit::Stack stack;
   for (size_t i = 0; i < call.arguments.size(); ++i) {
     const c10::Argument& argument = schema.arguments()[i];
-    stack.push_back(ArgumentValue(kernel, call.arguments[i], kernel.constants[i], argument.real_type(), call, inputs));
+    stack.push_back(
+        ArgumentValue(device, kernel, call.arguments[i], kernel.constants[i], argument.real_type(), call, inputs));
     if (kernel.seeded && argument.name() == "generator") {
       const size_t n = inputs.size();
       stack.back() = CpuGenerator(inputs[n - 2].argument.scalar_bits, inputs[n - 1].argument.scalar_bits);
@@ -230,9 +226,10 @@ std::vector<at::Tensor> CallKernel(const HostKernel& kernel, const Call& call, a
   return results;
 }
 
-absl::Status RunKernel(const Call& call, absl::Span<const KernelInput> inputs, absl::Span<BufferRef> outputs) {
+absl::Status RunKernel(Device& device, const Call& call, absl::Span<const KernelInput> inputs,
+                       absl::Span<BufferRef> outputs) {
   const HostKernel& kernel = *static_cast<const HostKernel*>(call.host_kernel);
-  std::vector<at::Tensor> results = CallKernel(kernel, call, inputs);
+  std::vector<at::Tensor> results = CallKernel(device, kernel, call, inputs);
   if (results.size() != outputs.size()) {
     return absl::InternalError("the host kernel gave another number of results than PyTorch's shape inference");
   }
@@ -244,7 +241,7 @@ absl::Status RunKernel(const Call& call, absl::Span<const KernelInput> inputs, a
     } else if (results[i].sizes() != dims) {
       results[i] = results[i].expand(dims);
     }
-    outputs[i] = AdoptTensor(results[i].to(kernel.results[i]).contiguous());
+    outputs[i] = AdoptTensor(device, results[i].to(kernel.results[i]).contiguous(), type);
   }
   return absl::OkStatus();
 }
@@ -256,16 +253,16 @@ absl::Status RunCall(Device& device, const Call& call, absl::Span<const KernelIn
   HostAllocatorScope scope(device);
   at::AutoDispatchBelowADInplaceOrView guard;
   try {
-    if (call.op == "tpu::view" || call.op == "tpu::update") return RunWindow(call, inputs, outputs);
+    if (call.op == "tpu::view" || call.op == "tpu::update") return RunWindow(device, call, inputs, outputs);
     if (call.op == "tpu::copy") {
       const TensorType& type = call.results[0];
       const TensorType& from = call.operands[0].type;
-      const at::Tensor source = Read(inputs[0], from.dims, ToScalarType(from.dtype));
-      outputs[0] =
-          AdoptTensor(source.expand({type.dims.data(), type.dims.size()}).to(ToScalarType(type.dtype)).contiguous());
+      const at::Tensor source = Read(device, inputs[0], from.dims, ToScalarType(from.dtype));
+      outputs[0] = AdoptTensor(
+          device, source.expand({type.dims.data(), type.dims.size()}).to(ToScalarType(type.dtype)).contiguous(), type);
       return absl::OkStatus();
     }
-    return RunKernel(call, inputs, outputs);
+    return RunKernel(device, call, inputs, outputs);
   } catch (...) {
     return StatusOfCurrentException();
   }
@@ -278,7 +275,8 @@ at::Tensor ReadToHost(const at::Tensor& t, const Operator& op, std::vector<Value
   keep.push_back(ReadValue(impl));
   const BufferRef& buffer =
       AwaitBuffer(keep.back(), op.name, op.data_dependent ? CutReason::kDataDependent : CutReason::kRead);
-  at::Tensor host = Blob(buffer, keep.back()->type().dims, t.scalar_type());
+  Device& device = Engine::Get().device(t.device().index());
+  at::Tensor host = HostTensor(device, buffer, keep.back()->type().dims, t.scalar_type());
   if (t.is_conj()) host = host.conj();
   return host;
 }

@@ -243,7 +243,12 @@ void FinishCall(Call& call) {
   for (const char c : call.ToString()) h = (h ^ static_cast<uint8_t>(c)) * 1099511628211ull;
   call.content_hash = h ^ (h >> 29);
   for (const TensorType& type : call.results) call.result_bytes += type.bytes();
-  call.boundary = Engine::Get().backend().IsBoundary(call);
+  const CompilerBackend& backend = Engine::Get().backend();
+  call.boundary = backend.IsBoundary(call);
+  if (!backend.HoldsCalls()) {
+    call.needs_program = backend.CanLower(call);
+    call.alone = !call.needs_program;
+  }
 }
 
 }  // namespace tpu

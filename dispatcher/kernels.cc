@@ -26,6 +26,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "dispatcher/calls.h"
+#include "dispatcher/host_allocator.h"
 #include "dispatcher/streams.h"
 #include "dispatcher/upload.h"
 #include "dispatcher/values.h"
@@ -105,11 +106,11 @@ void CopyOnDevice(const at::Tensor& source, const at::Tensor& destination) {
   WriteValue(*destination.unsafeGetTensorImpl(), std::move(value));
 }
 
-// The tensor's elements as a CPU tensor over device memory, which lives as long as it.
+// The tensor's elements as a CPU tensor, over device memory where that can be.
 at::Tensor HostView(const at::Tensor& tensor, const std::string& what) {
   ValueRef value = ReadValue(*tensor.unsafeGetTensorImpl());
   const BufferRef& buffer = AwaitBuffer(value, what);
-  return at::from_blob(buffer->data(), tensor.sizes(), [value](void*) {}, at::TensorOptions(tensor.scalar_type()));
+  return HostTensor(Engine::Get().device(tensor.device().index()), buffer, value->type().dims, tensor.scalar_type());
 }
 
 // The same memory without the bits that say "conjugated" and "negated" lazily.
@@ -152,9 +153,10 @@ c10::Scalar LocalScalarDense(const at::Tensor& self) {
   if (storage.value() && layout->row_major && layout->scalar_type == self.scalar_type()) {
     const ValueRef value = storage.value();
     const BufferRef& buffer = value->done() && !value->error() ? value->buffer() : AwaitBuffer(value, "item");
-    return at::_local_scalar_dense(
-        at::from_blob(static_cast<char*>(buffer->data()) + self.storage_offset() * self.itemsize(), {},
-                      at::TensorOptions(self.scalar_type())));
+    Device& device = Engine::Get().device(self.device().index());
+    const at::Tensor whole = HostTensor(device, buffer, value->type().dims, self.scalar_type());
+    return at::_local_scalar_dense(at::from_blob(
+        static_cast<char*>(whole.data_ptr()) + self.storage_offset() * self.itemsize(), {}, whole.options()));
   }
   return at::_local_scalar_dense(HostView(self, "item"));
 }
@@ -233,6 +235,11 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }  // namespace
 
 ValueRef UploadValue(const at::Tensor& cpu, const Layout* layout, c10::DeviceIndex device) {
+  CurrentStream(device);  // makes the devices
+  if (!Engine::Get().device(device).host_addressable()) {
+    at::Tensor elements = at::detail::empty_cpu(layout->sizes(), at::TensorOptions(layout->scalar_type));
+    return MakeReadyValue(layout, device, elements.copy_(cpu).data_ptr());
+  }
   ValueRef value = MakeReadyValue(layout, device);
   if (layout->bytes > 0) {
     at::from_blob(value->buffer()->data(), layout->sizes(), at::TensorOptions(layout->scalar_type)).copy_(cpu);

@@ -5,12 +5,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
+#include <string>
 #include <typeinfo>
 
-#include "dispatcher/allocator.h"
+#include "dispatcher/errors.h"
 #include "dispatcher/streams.h"
 #include "dispatcher/values.h"
+#include "jit/engine.h"
 
 namespace tpu {
 namespace {
@@ -76,9 +77,9 @@ void TpuStorage::Resize(size_t bytes) {
     const ValueRef old = RowMajorValue(*this);
     const BufferRef& source = AwaitBuffer(old, "resize_");
     layout = InternLayout(c10::ScalarType::Byte, {static_cast<int64_t>(bytes)});
-    BufferRef buffer = AllocateOrRaise(device, bytes);
-    std::memcpy(buffer->data(), source->data(), std::min(bytes, nbytes()));
-    grown = MakeRef<Value>(&layout->type, nullptr, std::move(buffer));
+    std::string content(bytes, '\0');
+    ThrowIfError(Engine::Get().device(device).CopyToHost(source, content.data(), std::min(bytes, nbytes())));
+    grown = MakeReadyValue(layout, device, content.data());
   }
   Set(std::move(grown), layout);
   set_data_ptr_noswap(MakeDataPtr(bytes, device));

@@ -168,8 +168,8 @@ at::Tensor MakeUninitialized(const Layout* layout, c10::DeviceIndex device) {
   return tensor;
 }
 
-ValueRef MakeReadyValue(const Layout* layout, c10::DeviceIndex device) {
-  return MakeRef<Value>(&layout->type, nullptr, AllocateOrRaise(device, layout->bytes));
+ValueRef MakeReadyValue(const Layout* layout, c10::DeviceIndex device, const void* source) {
+  return MakeRef<Value>(&layout->type, nullptr, MakeValueOrRaise(device, layout->type, source));
 }
 
 const BufferRef& AwaitBuffer(const ValueRef& value, const std::string& what, CutReason reason) {

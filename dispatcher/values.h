@@ -38,8 +38,9 @@ void WriteValue(const c10::TensorImpl& tensor, ValueRef value);
 at::Tensor MakeTensor(ValueRef value, const Layout* layout, c10::DeviceIndex device);
 at::Tensor MakeUninitialized(const Layout* layout, c10::DeviceIndex device);
 
-// A value with memory of its own, filled by the caller before anyone else sees it.
-ValueRef MakeReadyValue(const Layout* layout, c10::DeviceIndex device);
+// A value with memory of its own, from `source`'s row-major elements; without, uninitialised (or filled by the caller
+// before anyone else sees it, where memory is addressable).
+ValueRef MakeReadyValue(const Layout* layout, c10::DeviceIndex device, const void* source = nullptr);
 // Waits; throws the value's error. The buffer is addressable on the embedded device.
 const BufferRef& AwaitBuffer(const ValueRef& value, const std::string& what, CutReason reason = CutReason::kRead);
 

@@ -122,6 +122,7 @@ absl::StatusOr<Program> CompilePool::CompileFragment(const Fragment& fragment, c
   Metrics& metrics = Metrics::Get();
   const auto start = std::chrono::steady_clock::now();
   absl::StatusOr<Program> program = engine_.backend().Compile(fragment);
+  if (program.ok()) program = engine_.device(0).Complete(*std::move(program));
   const auto elapsed =
       std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start).count();
   metrics.compiles.fetch_add(1, std::memory_order_relaxed);
@@ -129,6 +130,31 @@ absl::StatusOr<Program> CompilePool::CompileFragment(const Fragment& fragment, c
   if (!on_pool_thread) metrics.compile_wait_us.fetch_add(elapsed, std::memory_order_relaxed);
   if (program.ok()) cache_.Store(key, *program);
   return program;
+}
+
+absl::StatusOr<Executable*> CompilePool::SingleOperation(const Call& call, Device& device) {
+  std::lock_guard<std::mutex> lock(single_mutex_);
+  std::unique_ptr<Executable>& slot = single_[{&call, &device}];
+  if (slot) return slot.get();
+  Fragment fragment;
+  fragment.nodes = {{&call, 0, 0}};
+  fragment.inputs = call.operands;
+  for (size_t i = 0; i < call.operands.size(); ++i) fragment.operands.push_back(InputId(static_cast<int>(i)));
+  fragment.num_results = static_cast<uint32_t>(call.results.size());
+  for (size_t i = 0; i < call.results.size(); ++i) fragment.outputs.push_back(static_cast<ValueId>(i));
+  const std::string key = KeyOf(fragment, device, engine_.backend());
+  std::optional<Program> program = cache_.Load(key);
+  if (program) {
+    Metrics::Get().disk_cache_hits.fetch_add(1, std::memory_order_relaxed);
+  } else {
+    absl::StatusOr<Program> compiled = CompileFragment(fragment, key);
+    if (!compiled.ok()) return compiled.status();
+    program = *std::move(compiled);
+  }
+  absl::StatusOr<std::unique_ptr<Executable>> executable = device.Load(*program);
+  if (!executable.ok()) return executable.status();
+  slot = *std::move(executable);
+  return slot.get();
 }
 
 bool CompilePool::Install(FragmentEntry& entry, const Program& program) {

@@ -7,11 +7,14 @@
 
 #include <condition_variable>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "compiler/backend.h"
 #include "jit/cache.h"
 #include "jit/fragment_table.h"
@@ -27,6 +30,8 @@ class CompilePool {
 
   // Looks for the fragment's program on disk; compiles it only if `compile`. Never blocks.
   void Submit(FragmentEntry& entry, bool compile);
+  // The call alone as a program, compiled now if this process and the disk don't have it. Called by stream threads.
+  absl::StatusOr<Executable*> SingleOperation(const Call& call, Device& device);
   void WaitIdle();
   // Drops what is queued and joins; called at exit.
   void Stop();
@@ -45,6 +50,8 @@ class CompilePool {
 
   Engine& engine_;
   ProgramCache cache_;
+  std::mutex single_mutex_;
+  absl::flat_hash_map<std::pair<const Call*, const Device*>, std::unique_ptr<Executable>> single_;
   std::mutex mutex_;
   std::condition_variable work_, idle_;
   std::deque<Job> queue_;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "jit/compile_pool.h"
 
 namespace tpu {
 namespace {
@@ -102,7 +103,8 @@ void Launch::RunNodeByNode(std::vector<Argument>& arguments) {
     in.clear();
     std::shared_ptr<const absl::Status> error = TakeOperands(i, arguments, results, in);
     NodeResult* const first = &results[node.results_begin];
-    if (!error && IsView(*node.call) && in[0].window == nullptr && entry_.last_use[node.results_begin] < n) {
+    if (!error && IsView(*node.call) && !node.call->needs_program && in[0].window == nullptr &&
+        entry_.last_use[node.results_begin] < n) {
       *first = {std::move(in[0].argument.buffer), node.call, nullptr};  // its readers take the window themselves
       continue;
     }
@@ -150,9 +152,17 @@ std::shared_ptr<const absl::Status> Launch::TakeOperands(int i, std::vector<Argu
 
 absl::Status Launch::RunNode(int node, absl::Span<const KernelInput> in, absl::Span<BufferRef> out) {
   const Call& call = *entry_.fragment.nodes[node].call;
+  if (call.needs_program) {  // its views are programs too: no operand is a window
+    absl::StatusOr<Executable*> program = engine_.pool().SingleOperation(call, *stream_.device());
+    if (!program.ok()) return program.status();
+    std::vector<Argument> arguments;
+    for (const KernelInput& k : in) arguments.push_back(k.argument);
+    return (*program)->Launch(absl::MakeSpan(arguments), out, nullptr);
+  }
   if (!engine_.call_runner()) {
     return absl::UnimplementedError(absl::StrCat(call.op, " has no host kernel in this process"));
   }
+  if (call.alone) Metrics::Get().CountHostKernel(call.op);
   return engine_.call_runner()(*stream_.device(), call, in, out);
 }
 

@@ -53,7 +53,7 @@ void Window::Record(const Call& call, absl::Span<const Operand> operands, absl::
   std::string where = cold_.load(std::memory_order_relaxed) ? engine_.Where() : std::string();
   {
     std::lock_guard<std::mutex> lock(engine_.recording_lock());
-    if (call.boundary && nodes_.size() >= kOpsBeforeBoundary) {
+    if ((call.boundary && nodes_.size() >= kOpsBeforeBoundary) || (call.alone && !nodes_.empty())) {
       CutLocked(CutReason::kContent, call.op);
       cut_before = true;
     }
@@ -82,7 +82,7 @@ void Window::Record(const Call& call, absl::Span<const Operand> operands, absl::
     } else if (bytes_ > bytes_allowed_) {
       CutLocked(CutReason::kMemory, call.op);
       cut_after = true;
-    } else if (n >= kOpsBeforeContent && (call.content_hash & kContentMask) == 0) {
+    } else if (call.alone || (n >= kOpsBeforeContent && (call.content_hash & kContentMask) == 0)) {
       CutLocked(CutReason::kContent, call.op);
       cut_after = true;
     } else if (engine_.mode() != Mode::kFused) {
@@ -170,6 +170,7 @@ void Window::CutLocked(CutReason reason, const std::string& what, const std::str
                                                       static_cast<uint32_t>(results_.size()), &inserted);
   if (inserted) {
     metrics.fragments_distinct.fetch_add(1, std::memory_order_relaxed);
+    if (nodes_.front().call->alone) entry->state = FragmentEntry::State::kFailed;  // there is nothing to compile
     entry->where.resize(nodes_.size());
     for (size_t i = 0; i < where_.size() && where_begin_ + i < nodes_.size(); ++i) {
       entry->where[where_begin_ + i] = std::move(where_[i]);

@@ -21,7 +21,7 @@ class Buffer final : public RefCounted<Buffer> {
     if (deleter_) deleter_();
   }
 
-  void* data() const { return data_; }  // on `host`, addressable; on `pjrt`, the plugin's handle
+  void* data() const { return data_; }  // an address if Device::host_addressable(), else the device's own handle
   size_t bytes() const { return bytes_; }
 
  private:

@@ -63,12 +63,18 @@ class Device {
   virtual std::string Describe() const = 0;  // one line for people
   virtual std::string Target() const = 0;    // part of the cache key: CPU name and features, or platform and topology
 
+  // True when a Buffer's data() is an address that this process reads and writes: host kernels run in place.
+  virtual bool host_addressable() const = 0;
+
   // ResourceExhausted when the memory size would be passed even after dropping caches; the message has the numbers.
-  // Memory is 64-byte aligned and uninitialised. bytes may be 0.
+  // Memory is 64-byte aligned where it is addressable, and uninitialised. bytes may be 0.
   virtual absl::StatusOr<BufferRef> Allocate(size_t bytes) = 0;
-  virtual absl::Status CopyFromHost(const void* source, const BufferRef& destination, size_t bytes) = 0;
+  // A value's buffer, from its row-major elements; uninitialised when `source` is null. ResourceExhausted likewise.
+  virtual absl::StatusOr<BufferRef> MakeValue(const TensorType& type, const void* source) = 0;
   virtual absl::Status CopyToHost(const BufferRef& source, void* destination, size_t bytes) = 0;
 
+  // What is kept of a program that the backend made: a device whose own compiler goes on from there adds its result.
+  virtual absl::StatusOr<Program> Complete(Program program) { return program; }
   virtual absl::StatusOr<std::unique_ptr<Executable>> Load(const Program& program) = 0;
 
   virtual MemoryStats memory_stats() const = 0;

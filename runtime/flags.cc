@@ -34,8 +34,14 @@ struct Declaration {
 };
 
 const Declaration kDeclarations[] = {
-    {"TORCH_TPU_DEVICES", "1", "embedded devices in this process", Integer{&Flags::devices, 1}},
-    {"TORCH_TPU_MEMORY", "0", "memory size of an embedded device, such as 4GiB; 0: the machine's",
+    {"TORCH_TPU_PLUGIN", "",
+     "PJRT plugin: libtpu, cpu, cuda or a path; host: the embedded device; empty: libtpu where there are TPU chips",
+     Choice{&Flags::plugin, nullptr}},
+    {"TORCH_TPU_PLUGIN_OPTIONS", "", "the plugin's own options: name=value, ',' between",
+     Choice{&Flags::plugin_options, nullptr}},
+    {"TORCH_TPU_PLUGIN_TIMEOUT", "300", "seconds that a plugin has to come up", Integer{&Flags::plugin_timeout, 1}},
+    {"TORCH_TPU_DEVICES", "1", "devices that this process uses", Integer{&Flags::devices, 1}},
+    {"TORCH_TPU_MEMORY", "0", "memory size of a device, such as 4GiB; 0: all that there is",
      Size{&Flags::memory_bytes}},
     {"TORCH_TPU_CACHE", "", "program cache: a writable directory, then read-only ones, ':' between; empty: the user's",
      Choice{&Flags::cache_dir, nullptr}},

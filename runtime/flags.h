@@ -14,17 +14,20 @@ struct FlagInfo {
 };
 
 struct Flags {
-  int devices = 1;           // TORCH_TPU_DEVICES
-  int64_t memory_bytes = 0;  // TORCH_TPU_MEMORY: "4GiB"; 0 = the machine's
-  std::string cache_dir;     // TORCH_TPU_CACHE: writable directory, then read-only ones, ':' between; "" = default
-  int64_t cache_bytes = 0;   // TORCH_TPU_CACHE_SIZE
-  int threads = 0;           // TORCH_TPU_THREADS: of the embedded device, 0 = cores
-  int compile_threads = 1;   // TORCH_TPU_COMPILE_THREADS
-  int compile_after = 2;     // TORCH_TPU_COMPILE_AFTER: launches of a fragment before it is compiled
-  std::string fallback;      // TORCH_TPU_FALLBACK: "host" or "error"
-  std::string mode;          // TORCH_TPU_MODE: fused, strict, debug
-  std::string dump;          // TORCH_TPU_DUMP: a directory to which every compile stage is written
-  int window_ops = 256;      // TORCH_TPU_WINDOW: the most operations a fragment holds
+  int devices = 1;             // TORCH_TPU_DEVICES
+  int64_t memory_bytes = 0;    // TORCH_TPU_MEMORY: "4GiB"; 0 = the machine's
+  std::string plugin;          // TORCH_TPU_PLUGIN: libtpu, cpu, cuda or a path; "host" or "": the embedded device
+  std::string plugin_options;  // TORCH_TPU_PLUGIN_OPTIONS: "name=value,...", the plugin's own
+  int plugin_timeout = 0;      // TORCH_TPU_PLUGIN_TIMEOUT: seconds that a plugin has to come up
+  std::string cache_dir;       // TORCH_TPU_CACHE: writable directory, then read-only ones, ':' between; "" = default
+  int64_t cache_bytes = 0;     // TORCH_TPU_CACHE_SIZE
+  int threads = 0;             // TORCH_TPU_THREADS: of the embedded device, 0 = cores
+  int compile_threads = 1;     // TORCH_TPU_COMPILE_THREADS
+  int compile_after = 2;       // TORCH_TPU_COMPILE_AFTER: launches of a fragment before it is compiled
+  std::string fallback;        // TORCH_TPU_FALLBACK: "host" or "error"
+  std::string mode;            // TORCH_TPU_MODE: fused, strict, debug
+  std::string dump;            // TORCH_TPU_DUMP: a directory to which every compile stage is written
+  int window_ops = 256;        // TORCH_TPU_WINDOW: the most operations a fragment holds
 
   static const Flags& Get();
   // Reads the environment anew (tests); everything else uses Get(). A bad value is told on stderr and the default used.

@@ -14,19 +14,22 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 LAYERS = {
     "runtime": [],
     "runtime/host": ["runtime"],
+    "runtime/pjrt": ["runtime"],
     "compiler": ["runtime"],
     "compiler/passes": ["runtime", "compiler"],
     "compiler/host": ["runtime", "runtime/host", "compiler", "compiler/passes"],
+    "compiler/stablehlo": ["runtime", "runtime/pjrt", "compiler", "compiler/passes"],
     "jit": ["runtime", "compiler"],
     "dispatcher": ["runtime", "compiler", "jit"],
     "bindings": ["runtime", "compiler", "jit", "dispatcher"],
 }
 # Files that may name concrete devices and backends.
-COMPOSITION_ROOTS = {"bindings/composition.cc"}
+COMPOSITION_ROOTS = {"bindings/composition.cc", "bindings/aot.cc", "tools/tpu-opt/main.cc"}
 # Library -> its homes.
 HOMES = {
     r"(ATen|c10|torch)/": ["dispatcher", "bindings"],
     r"(mlir|llvm)/": ["compiler"],
+    r".*pjrt_c_api\.h": ["runtime/pjrt"],
     r"pybind11/|Python\.h": ["bindings"],
 }
 MAX_LINES = 600
@@ -57,7 +60,7 @@ def offences(path, text):
         if target and target != layer and target not in LAYERS[layer] and path not in COMPOSITION_ROOTS:
             yield f"{path}:{number}: {layer} may not include {included}"
         for library, homes in HOMES.items():
-            if re.match(library, included) and path.split("/")[0] not in homes:
+            if re.match(library, included) and not path.startswith(tuple(home + "/" for home in homes)):
                 yield f"{path}:{number}: {included} is at home in {', '.join(homes)}"
 
 

@@ -134,8 +134,8 @@ void CopyToDevice(benchmark::State& state) {
   auto device = MakeHostDevice(0, int64_t{4} << 30, nullptr);
   const size_t bytes = static_cast<size_t>(state.range(0));
   std::vector<char> source(bytes, 1);
-  BufferRef buffer = *device->Allocate(bytes);
-  for (auto _ : state) benchmark::DoNotOptimize(device->CopyFromHost(source.data(), buffer, bytes));
+  const TensorType type{DType::kUInt8, {state.range(0)}};
+  for (auto _ : state) benchmark::DoNotOptimize(device->MakeValue(type, source.data()));
   state.SetBytesProcessed(state.iterations() * state.range(0));
 }
 BENCHMARK(CopyToDevice)->Arg(64 << 10)->Arg(1 << 20)->Arg(64 << 20)->UseRealTime();

@@ -107,4 +107,18 @@ DType AtenCall::float_compute() {
   return num_results() > 0 && result_dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
 }
 
+Result Asked(AtenCall& c, llvm::ArrayRef<bool> mask, llvm::ArrayRef<Tensor> gradients) {
+  llvm::SmallVector<Tensor> results;
+  bool all = c.num_results() == gradients.size();
+  for (auto [i, gradient] : llvm::enumerate(gradients)) {
+    bool asked = (i >= mask.size() || mask[i]) && gradient && (!all || c.result_dims(i) == gradient.dims());
+    if (asked) {
+      results.push_back(gradient);
+    } else if (all) {
+      results.push_back(c.emitter().Constant(c.result_dtype(i), 0, c.result_dims(i)));
+    }
+  }
+  return Result(std::move(results));
+}
+
 }  // namespace tpu::aten

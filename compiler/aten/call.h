@@ -90,4 +90,7 @@ class AtenCall {
   Emitter& e_;
 };
 
+// Of the gradients those that are asked for: a masked one is left out, or 0 where the record still has a result for it.
+Result Asked(AtenCall& c, llvm::ArrayRef<bool> mask, llvm::ArrayRef<Tensor> gradients);
+
 }  // namespace tpu::aten

@@ -12,6 +12,8 @@ void RegisterCompare(Registry& r);
 void RegisterReduce(Registry& r);
 void RegisterScan(Registry& r);
 void RegisterMatmul(Registry& r);
+void RegisterConvolution(Registry& r);
+void RegisterSort(Registry& r);
 void RegisterShape(Registry& r);
 void RegisterFactory(Registry& r);
 void RegisterIndex(Registry& r);

@@ -51,8 +51,6 @@ Result AddOuter(AtenCall& c) {
 }  // namespace
 
 void RegisterMatmul(Registry& r) {
-  // Convolutions are oneDNN's, through ATen's own kernels.
-  r.Add({"aten::convolution", "aten::convolution_backward"}, nullptr, kLibraryCall);
   r.Add({"aten::mm", "aten::bmm", "aten::mm.dtype", "aten::bmm.dtype"}, Product2, kLibraryCall);
   r.Add({"aten::addmm", "aten::baddbmm"}, AddProduct, kLibraryCall);
   r.Add("aten::addmv", AddMatrixVector, kLibraryCall);

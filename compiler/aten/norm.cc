@@ -8,21 +8,6 @@ namespace {
 
 Tensor In(AtenCall& c, int i) { return c.as(i, c.float_compute()); }
 
-// Of the gradients those that are asked for: a masked one is left out, or 0 where the record still has a result for it.
-Result Asked(AtenCall& c, llvm::ArrayRef<bool> mask, llvm::ArrayRef<Tensor> gradients) {
-  llvm::SmallVector<Tensor> results;
-  bool all = c.num_results() == gradients.size();
-  for (auto [i, gradient] : llvm::enumerate(gradients)) {
-    bool asked = (i >= mask.size() || mask[i]) && gradient && (!all || c.result_dims(i) == gradient.dims());
-    if (asked) {
-      results.push_back(gradient);
-    } else if (all) {
-      results.push_back(c.emitter().Constant(c.result_dtype(i), 0, c.result_dims(i)));
-    }
-  }
-  return Result(std::move(results));
-}
-
 Shape LastDims(int64_t rank, int64_t count) {
   Shape dims;
   for (int64_t d = rank - count; d < rank; ++d) dims.push_back(d);

@@ -23,6 +23,8 @@ Registry MakeRegistry() {
   RegisterReduce(r);
   RegisterScan(r);
   RegisterMatmul(r);
+  RegisterConvolution(r);
+  RegisterSort(r);
   RegisterShape(r);
   RegisterFactory(r);
   RegisterIndex(r);
@@ -66,9 +68,9 @@ const Entry* Registry::Find(std::string_view name) const {
   return it == table_.end() ? nullptr : &it->second;
 }
 
-mlir::LogicalResult Lower(ir::AtenOp op, mlir::RewriterBase& rewriter) {
+mlir::LogicalResult Lower(ir::AtenOp op, mlir::RewriterBase& rewriter, bool host_kernels) {
   const Entry* entry = Registry::Get().Find(op.getName());
-  if (!entry || !entry->lowering) return mlir::failure();
+  if (!entry || (host_kernels && (entry->flags & kHostKernelFirst))) return mlir::failure();
   if (!(entry->flags & kAnyElement) &&
       !(llvm::all_of(op.getOperandTypes(), Computes) && llvm::all_of(op.getResultTypes(), Computes))) {
     return mlir::failure();
@@ -88,9 +90,9 @@ mlir::LogicalResult Lower(ir::AtenOp op, mlir::RewriterBase& rewriter) {
   return mlir::success();
 }
 
-bool CanLower(const Call& call) {
+bool CanLower(const Call& call, bool host_kernels) {
   const Entry* entry = Registry::Get().Find(call.op);
-  if (!entry || !entry->lowering) return false;
+  if (!entry || (host_kernels && (entry->flags & kHostKernelFirst))) return false;
   thread_local const std::unique_ptr<mlir::MLIRContext> context = [] {
     auto made = std::make_unique<mlir::MLIRContext>(mlir::MLIRContext::Threading::DISABLED);
     made->loadDialect<ir::TpuDialect, mlir::func::FuncDialect>();
@@ -110,7 +112,7 @@ bool CanLower(const Call& call) {
   mlir::OwningOpRef<mlir::ModuleOp> module = ImportFragment(*context, fragment);
   bool lowered = false;
   mlir::IRRewriter rewriter(context.get());
-  module->walk([&](ir::AtenOp op) { lowered = mlir::succeeded(Lower(op, rewriter)); });
+  module->walk([&](ir::AtenOp op) { lowered = mlir::succeeded(Lower(op, rewriter, host_kernels)); });
   return lowered && mlir::succeeded(mlir::verify(*module));
 }
 

@@ -32,10 +32,12 @@ enum Flags : unsigned {
   kAnyElement = 2,
   // The backend calls a library for it: its operands are materialised in any case.
   kLibraryCall = 4,
+  // Where host kernels run in place, its own is better than its lowering: the call stays one.
+  kHostKernelFirst = 8,
 };
 
 struct Entry {
-  Lowering lowering;  // null: recorded whole and called as a host kernel, which is that library
+  Lowering lowering;
   unsigned flags = kNone;
 };
 
@@ -58,10 +60,11 @@ class Registry {
 };
 
 // Replaces `op` by primitives; failure (with nothing replaced) when it has no lowering or its lowering declines.
-mlir::LogicalResult Lower(ir::AtenOp op, mlir::RewriterBase& rewriter);
+// host_kernels: CompilerBackend::HoldsCalls.
+mlir::LogicalResult Lower(ir::AtenOp op, mlir::RewriterBase& rewriter, bool host_kernels);
 
 // Exactly whether Lower will succeed for calls of this signature: it is tried on a scratch module.
-bool CanLower(const Call& call);
+bool CanLower(const Call& call, bool host_kernels);
 bool StaticScalars(std::string_view op);
 // Cutting a fragment in front of it costs no fusion: a library call, or an operator without a lowering.
 bool IsBoundary(std::string_view op);

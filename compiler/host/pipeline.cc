@@ -30,6 +30,7 @@ void BuildHostPipeline(mlir::OpPassManager& passes) {
 void RegisterHostPasses() {
   mlir::registerPass([] { return CreateLowerAtenPass(); });
   mlir::registerPass([] { return CreateDecomposeWindowsPass(); });
+  mlir::registerPass([] { return CreateExpandMathPass(); });
   mlir::registerPass([] { return CreatePrepareDotsPass(); });
   mlir::registerPass([] { return CreateSplitReductionsPass(); });
   mlir::registerPass([] { return CreateFusePass(); });

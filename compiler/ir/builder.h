@@ -187,6 +187,10 @@ Tensor WindowArgReduce(ExtremumKind kind, Tensor x, const Window& w);
 std::pair<Tensor, Tensor> Sort(Tensor x, int64_t dim, bool descending);
 Tensor Dot(Tensor a, Tensor b, Ints a_batch, Ints b_batch, Ints a_contract, Ints b_contract, DType result,
            Triangle triangle = Triangle::none);
+struct ConvWindow {
+  Shape strides, low, high, base_dilation, dilation;
+};
+Tensor Conv(Tensor a, Tensor b, const ConvWindow& w, int64_t feature_groups, int64_t batch_groups, DType result);
 
 // Positions that are data.
 Tensor Take(Tensor x, Tensor indices, int64_t dim);

@@ -56,6 +56,30 @@ def Tpu_DotOp : Tpu_Op<"dot"> {
   let hasCanonicalizer = 1;
 }
 
+def Tpu_ConvOp : Tpu_Op<"conv"> {
+  let summary = "sliding products of the operand [N, C, s..] and the weight [O, I, k..]: [N', O, r..]";
+  let description = [{
+    result[n, o, r..] = sum over i, k.. of lhs[n, c(o) + i, (r * strides + k * dilation - low)..] * rhs[o, i, k..], where
+    lhs is spread first: base_dilation - 1 zeros between its elements, zeros outside. Products and sums as dot's.
+    With feature groups g, c(o) = I * (o / (O / g)); with batch groups b, the batch is b parts, o uses part o / (O / b)
+    and N' = N / b.
+    C1. Operands and result have one rank, at least 2; strides, low, high, base_dilation and dilation one entry for each
+        spatial dim. low and high may be negative: elements are left out.
+    C2. C = I * feature_groups; O and N are multiples of the groups; not both kinds of groups are above 1.
+    C3. Operands have one element type; the result's is that or wider of its kind.
+    C4. Result dims: N', O, and (low + (size - 1) * base_dilation + 1 + high - (k - 1) * dilation - 1) / strides + 1.
+  }];
+  let arguments = (ins Tpu_FloatTensor:$lhs, Tpu_FloatTensor:$rhs, DenseI64ArrayAttr:$strides,
+                   DenseI64ArrayAttr:$low, DenseI64ArrayAttr:$high, DenseI64ArrayAttr:$base_dilation,
+                   DenseI64ArrayAttr:$dilation, I64Attr:$feature_groups, I64Attr:$batch_groups);
+  let results = (outs Tpu_FloatTensor:$result);
+  let assemblyFormat = [{
+    $lhs `,` $rhs `strides` $strides `padding` $low $high `dilation` $base_dilation `x` $dilation
+    `groups` $feature_groups `x` $batch_groups attr-dict `:` functional-type(operands, results)
+  }];
+  let hasVerifier = 1;
+}
+
 def Tpu_ScanOp : Tpu_Op<"scan", [SameOperandsAndResultType]> {
   let summary = "inclusive running combination along `dim`";
   let description = [{

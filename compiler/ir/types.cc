@@ -71,4 +71,18 @@ mlir::SmallVector<int64_t> DotShape(mlir::RankedTensorType lhs, mlir::RankedTens
   return shape;
 }
 
+mlir::SmallVector<int64_t> ConvShape(mlir::RankedTensorType lhs, mlir::RankedTensorType rhs,
+                                     mlir::ArrayRef<int64_t> strides, mlir::ArrayRef<int64_t> low,
+                                     mlir::ArrayRef<int64_t> high, mlir::ArrayRef<int64_t> base_dilation,
+                                     mlir::ArrayRef<int64_t> dilation, int64_t batch_groups) {
+  mlir::SmallVector<int64_t> shape{lhs.getDimSize(0) / batch_groups, rhs.getDimSize(0)};
+  for (size_t d = 0; d < strides.size(); ++d) {
+    const int64_t spread = (lhs.getDimSize(d + 2) - 1) * base_dilation[d] + 1;
+    const int64_t span = (rhs.getDimSize(d + 2) - 1) * dilation[d] + 1;
+    const int64_t room = low[d] + spread + high[d] - span;
+    shape.push_back(room < 0 ? 0 : room / strides[d] + 1);
+  }
+  return shape;
+}
+
 }  // namespace tpu::ir

@@ -21,4 +21,10 @@ mlir::SmallVector<int64_t> DotShape(mlir::RankedTensorType lhs, mlir::RankedTens
                                     mlir::ArrayRef<int64_t> lhs_batch, mlir::ArrayRef<int64_t> rhs_batch,
                                     mlir::ArrayRef<int64_t> lhs_contract, mlir::ArrayRef<int64_t> rhs_contract);
 
+// Of tpu.conv; sizes below 1 where a window does not fit.
+mlir::SmallVector<int64_t> ConvShape(mlir::RankedTensorType lhs, mlir::RankedTensorType rhs,
+                                     mlir::ArrayRef<int64_t> strides, mlir::ArrayRef<int64_t> low,
+                                     mlir::ArrayRef<int64_t> high, mlir::ArrayRef<int64_t> base_dilation,
+                                     mlir::ArrayRef<int64_t> dilation, int64_t batch_groups);
+
 }  // namespace tpu::ir

@@ -168,12 +168,15 @@ void Decompose(ir::WindowArgReduceOp op) {
 
 struct DecomposeWindows : mlir::PassWrapper<DecomposeWindows, mlir::OperationPass<mlir::func::FuncOp>> {
   MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(DecomposeWindows)
+  explicit DecomposeWindows(bool indices_only) : indices_only_(indices_only) {}
   llvm::StringRef getArgument() const override { return "decompose-windows"; }
   llvm::StringRef getDescription() const override { return "Pooling as slices and elementwise operations"; }
   void runOnOperation() override {
     llvm::SmallVector<mlir::Operation*> ops;
     getOperation().walk([&](mlir::Operation* op) {
-      if (mlir::isa<ir::WindowReduceOp, ir::WindowArgReduceOp>(op)) ops.push_back(op);
+      if (mlir::isa<ir::WindowArgReduceOp>(op) || (mlir::isa<ir::WindowReduceOp>(op) && !indices_only_)) {
+        ops.push_back(op);
+      }
     });
     for (mlir::Operation* op : ops) {
       if (auto reduce = mlir::dyn_cast<ir::WindowReduceOp>(op)) {
@@ -183,10 +186,15 @@ struct DecomposeWindows : mlir::PassWrapper<DecomposeWindows, mlir::OperationPas
       }
     }
   }
+
+ private:
+  const bool indices_only_;
 };
 
 }  // namespace
 
-std::unique_ptr<mlir::Pass> CreateDecomposeWindowsPass() { return std::make_unique<DecomposeWindows>(); }
+std::unique_ptr<mlir::Pass> CreateDecomposeWindowsPass(bool indices_only) {
+  return std::make_unique<DecomposeWindows>(indices_only);
+}
 
 }  // namespace tpu

@@ -9,6 +9,7 @@ namespace {
 
 struct LowerAten : mlir::PassWrapper<LowerAten, mlir::OperationPass<mlir::func::FuncOp>> {
   MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(LowerAten)
+  explicit LowerAten(bool host_kernels) : host_kernels_(host_kernels) {}
 
   llvm::StringRef getArgument() const override { return "lower-aten"; }
   llvm::StringRef getDescription() const override { return "Replace recorded ATen calls by primitives"; }
@@ -22,14 +23,17 @@ struct LowerAten : mlir::PassWrapper<LowerAten, mlir::OperationPass<mlir::func::
       if (op->use_empty()) {
         rewriter.eraseOp(op);
       } else {
-        (void)aten::Lower(op, rewriter);
+        (void)aten::Lower(op, rewriter, host_kernels_);
       }
     }
   }
+
+ private:
+  const bool host_kernels_;
 };
 
 }  // namespace
 
-std::unique_ptr<mlir::Pass> CreateLowerAtenPass() { return std::make_unique<LowerAten>(); }
+std::unique_ptr<mlir::Pass> CreateLowerAtenPass(bool host_kernels) { return std::make_unique<LowerAten>(host_kernels); }
 
 }  // namespace tpu

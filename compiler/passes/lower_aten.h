@@ -1,4 +1,5 @@
-// Pass lower-aten: recorded ATen calls become primitives where a lowering exists; the others stay, as host calls.
+// Pass lower-aten: recorded ATen calls become primitives where a lowering exists; the others stay, as host calls. Where
+// host_kernels, so do those whose host kernel is better than their lowering.
 #pragma once
 
 #include <memory>
@@ -7,6 +8,6 @@
 
 namespace tpu {
 
-std::unique_ptr<mlir::Pass> CreateLowerAtenPass();
+std::unique_ptr<mlir::Pass> CreateLowerAtenPass(bool host_kernels = true);
 
 }  // namespace tpu

@@ -1,6 +1,7 @@
 // The passes that know no device, on `func.func @fragment`.
 //
-// Used by a backend's pipeline (host/pipeline.cc). Each call makes a new pass, so any thread with a context of its own.
+// Used by the backends' pipelines (host/pipeline.cc, stablehlo/pipeline.cc). Each call makes a new pass, so any thread
+// with a context of its own.
 #pragma once
 
 #include <memory>
@@ -9,7 +10,9 @@
 
 namespace tpu {
 
-std::unique_ptr<mlir::Pass> CreateDecomposeWindowsPass();
+// indices_only: window_reduce stays, for targets that have it.
+std::unique_ptr<mlir::Pass> CreateDecomposeWindowsPass(bool indices_only = false);
+std::unique_ptr<mlir::Pass> CreateExpandMathPass();
 std::unique_ptr<mlir::Pass> CreatePrepareDotsPass();
 std::unique_ptr<mlir::Pass> CreateSplitReductionsPass();
 

@@ -6,11 +6,12 @@ import sys
 
 import torch
 
-from torch_tpu import _C, _compat, _dynamo, tpu
+from torch_tpu import _C, _compat, _dynamo, _plugins, tpu
 
 
 def register():
     _C.set_library_directories(_directory(torch), os.path.dirname(os.path.abspath(__file__)) + os.sep)
+    _C.set_plugin(_plugins.chosen())
     torch.utils.rename_privateuse1_backend("tpu")
     torch._register_device_module("tpu", tpu)
     sys.modules["torch.tpu"] = tpu

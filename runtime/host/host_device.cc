@@ -49,6 +49,7 @@ class HostDevice final : public Device {
         allocator_(absl::StrCat("tpu:", index), memory_bytes > 0 ? memory_bytes : MachineMemory()) {}
 
   int index() const override { return index_; }
+  bool host_addressable() const override { return true; }
 
   std::string Describe() const override {
     return absl::StrFormat("tpu:%d: embedded device on %s, %d threads, %.1f GiB", index_, CpuInfo("model name"),
@@ -67,14 +68,18 @@ class HostDevice final : public Device {
                            [allocator = &allocator_, handle = memory->handle] { allocator->Free(handle); });
   }
 
-  absl::Status CopyFromHost(const void* source, const BufferRef& destination, size_t bytes) override {
-    if (absl::Status status = CheckCopy(destination, bytes); !status.ok()) return status;
-    CopyBytes(destination->data(), source, bytes);
-    return absl::OkStatus();
+  absl::StatusOr<BufferRef> MakeValue(const TensorType& type, const void* source) override {
+    absl::StatusOr<BufferRef> buffer = Allocate(type.bytes());
+    if (buffer.ok() && source != nullptr) CopyBytes((*buffer)->data(), source, type.bytes());
+    return buffer;
   }
 
   absl::Status CopyToHost(const BufferRef& source, void* destination, size_t bytes) override {
-    if (absl::Status status = CheckCopy(source, bytes); !status.ok()) return status;
+    if (!source) return absl::InvalidArgumentError("copy: no device buffer");
+    if (bytes > source->bytes()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("copy of ", bytes, " bytes, the device buffer has ", source->bytes()));
+    }
     CopyBytes(destination, source->data(), bytes);
     return absl::OkStatus();
   }
@@ -99,13 +104,6 @@ class HostDevice final : public Device {
   void EmptyCache() override { allocator_.EmptyCache(); }
 
  private:
-  static absl::Status CheckCopy(const BufferRef& buffer, size_t bytes) {
-    if (!buffer) return absl::InvalidArgumentError("copy: no device buffer");
-    if (bytes <= buffer->bytes()) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        absl::StrCat("copy of ", bytes, " bytes, the device buffer has ", buffer->bytes()));
-  }
-
   const int index_;
   CodeLoader* const loader_;
   Allocator allocator_;

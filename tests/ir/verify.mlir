@@ -114,3 +114,11 @@ func.func @aten_scalar(%x: tensor<3xf32>) -> tensor<3xf32> {
   %0 = tpu.aten "aten::neg"(%x) [#tpu.scalar<0>] : (tensor<3xf32>) -> tensor<3xf32>
   return %0 : tensor<3xf32>
 }
+
+// -----
+func.func @conv(%x: tensor<2x4x8xf32>, %w: tensor<6x3x3xf32>) -> tensor<2x6x6xf32> {
+  // expected-error @+1 {{C2: channels and groups must fit together}}
+  %0 = tpu.conv %x, %w strides [1] padding [0] [0] dilation [1] x [1] groups 1 x 1
+      : (tensor<2x4x8xf32>, tensor<6x3x3xf32>) -> tensor<2x6x6xf32>
+  return %0 : tensor<2x6x6xf32>
+}

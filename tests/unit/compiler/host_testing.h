@@ -60,9 +60,8 @@ inline absl::StatusOr<std::vector<Bytes>> RunText(const std::string& text, const
   std::vector<Argument> arguments;
   for (const Bytes& input : inputs) {
     Argument argument;
-    auto buffer = device.Allocate(input.size());
+    auto buffer = device.MakeValue({DType::kUInt8, {static_cast<int64_t>(input.size())}}, input.data());
     if (!buffer.ok()) return buffer.status();
-    if (absl::Status s = device.CopyFromHost(input.data(), *buffer, input.size()); !s.ok()) return s;
     argument.buffer = *std::move(buffer);
     argument.donated = donate;
     arguments.push_back(std::move(argument));

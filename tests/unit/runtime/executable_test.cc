@@ -72,9 +72,7 @@ class ExecutableTest : public testing::Test {
     return executable.ok() ? *std::move(executable) : nullptr;
   }
   BufferRef Upload(const std::vector<float>& values) {
-    BufferRef buffer = *device_->Allocate(values.size() * sizeof(float));
-    EXPECT_TRUE(device_->CopyFromHost(values.data(), buffer, buffer->bytes()).ok());
-    return buffer;
+    return *device_->MakeValue({DType::kFloat32, {static_cast<int64_t>(values.size())}}, values.data());
   }
   static const float* Floats(const BufferRef& buffer) { return static_cast<const float*>(buffer->data()); }
 

@@ -1,0 +1,113 @@
+// Convolutions, forward and backward, transposed or not, in groups. A device with host kernels leaves them to its
+// library.
+//
+// Three sliding products serve all of it: forward(x, w), the gradient of its input, and the gradient of its weight; a
+// transposed convolution is the second one.
+#include "compiler/aten/families.h"
+#include "compiler/aten/registry.h"
+
+namespace tpu::aten {
+namespace {
+
+struct Geometry {
+  Shape stride, padding, dilation;
+  int64_t groups = 1;
+};
+
+Shape Repeated(Shape list, size_t n) {
+  if (list.size() == 1) list.resize(n, list[0]);
+  return list;
+}
+
+// (.., stride, padding, dilation, transposed, output_padding, groups) from argument `first` on.
+Geometry GeometryOf(AtenCall& c, int first, int64_t spatial) {
+  const size_t n = static_cast<size_t>(spatial);
+  return {Repeated(c.ints(first), n), Repeated(c.ints(first + 1), n), Repeated(c.ints(first + 2), n),
+          c.integer(first + 5, 1)};
+}
+
+Shape Spatial(Tensor x) { return Shape(x.dims().drop_front(2)); }
+
+Shape Axes(int64_t rank) {
+  Shape axes;
+  for (int64_t d = 2; d < rank; ++d) axes.push_back(d);
+  return axes;
+}
+
+Tensor Forward(Tensor x, Tensor w, const Geometry& g) {
+  const Shape ones(g.stride.size(), 1);
+  return ir::Conv(x, w, {g.stride, g.padding, g.padding, ones, g.dilation}, g.groups, 1, OpMath(x.dtype()));
+}
+
+// The weight [g * O', I', k..] of the forward product as that of the product backwards: [g * I', O', k.. reversed].
+Tensor Backwards(Tensor w, int64_t groups) {
+  const int64_t out = w.size(0) / groups, in = w.size(1);
+  Shape split{groups, out, in}, permutation{0, 2, 1}, joined{groups * in, out};
+  for (int64_t d = 2; d < w.rank(); ++d) {
+    split.push_back(w.size(d));
+    permutation.push_back(d + 1);
+    joined.push_back(w.size(d));
+  }
+  Tensor turned = ir::Reshape(ir::Transpose(ir::Reshape(w, split), permutation), joined);
+  return w.rank() > 2 ? ir::Reverse(turned, Axes(w.rank())) : turned;
+}
+
+// size: the spatial sizes of the input.
+Tensor InputGradient(Tensor dy, Tensor w, const Geometry& g, Ints size) {
+  const Shape ones(g.stride.size(), 1);
+  Shape low, high;
+  for (size_t d = 0; d < size.size(); ++d) {
+    const int64_t span = g.dilation[d] * (w.size(d + 2) - 1);
+    low.push_back(span - g.padding[d]);
+    high.push_back(size[d] + span - low[d] - ((dy.size(d + 2) - 1) * g.stride[d] + 1));
+  }
+  return ir::Conv(dy, Backwards(w, g.groups), {ones, low, high, g.stride, g.dilation}, g.groups, 1, OpMath(dy.dtype()));
+}
+
+// size: the spatial sizes of the weight.
+Tensor WeightGradient(Tensor x, Tensor dy, const Geometry& g, Ints size) {
+  const Shape ones(g.stride.size(), 1);
+  Shape high;
+  for (size_t d = 0; d < size.size(); ++d) {
+    const int64_t span = (dy.size(d + 2) - 1) * g.stride[d] + 1;
+    high.push_back((size[d] - 1) * g.dilation[d] + span - x.size(d + 2) - g.padding[d]);
+  }
+  Tensor product = ir::Conv(ir::SwapDims(x, 0, 1), ir::SwapDims(dy, 0, 1),
+                            {g.dilation, g.padding, high, ones, g.stride}, 1, g.groups, OpMath(x.dtype()));
+  return ir::SwapDims(product, 0, 1);
+}
+
+// (x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
+Result Convolution(AtenCall& c) {
+  Tensor x = c.tensor(0), w = c.tensor(1);
+  if (!IsFloat(x.dtype()) || x.dtype() != w.dtype() || x.elements() == 0) return Result::Decline();
+  const Geometry g = GeometryOf(c, 3, x.rank() - 2);
+  Tensor y = c.boolean(6) ? InputGradient(x, w, g, Shape(c.result_dims().drop_front(2))) : Forward(x, w, g);
+  if (!c.has(2)) return y;
+  Shape channel(x.rank(), 1);
+  channel[1] = y.size(1);
+  return y + ir::Reshape(c.as(2, y.dtype()), channel);
+}
+
+// (dy, x, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, output_mask)
+Result ConvolutionBackward(AtenCall& c) {
+  Tensor dy = c.tensor(0), x = c.tensor(1), w = c.tensor(2);
+  if (!IsFloat(x.dtype()) || x.dtype() != w.dtype() || x.elements() == 0) return Result::Decline();
+  const Geometry g = GeometryOf(c, 4, x.rank() - 2);
+  const bool transposed = c.boolean(7);
+  Tensor dx = transposed ? Forward(dy, w, g) : InputGradient(dy, w, g, Spatial(x));
+  Tensor dw = transposed ? WeightGradient(dy, x, g, Spatial(w)) : WeightGradient(x, dy, g, Spatial(w));
+  Shape outer = Axes(dy.rank());
+  outer.push_back(0);
+  Tensor db = ir::Sum(ir::Convert(dy, OpMath(dy.dtype())), outer);
+  return Asked(c, c.booleans(10), {dx, dw, db});
+}
+
+}  // namespace
+
+void RegisterConvolution(Registry& r) {
+  r.Add("aten::convolution", Convolution, kLibraryCall | kHostKernelFirst);
+  r.Add("aten::convolution_backward", ConvolutionBackward, kLibraryCall | kHostKernelFirst);
+}
+
+}  // namespace tpu::aten

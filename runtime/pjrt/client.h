@@ -1,0 +1,56 @@
+// One plugin's client: its devices, compiling, buffers. What every PjrtDevice of the process shares.
+//
+// Made once by MakeDevices; lives as long as its devices. Any thread (so says the PJRT C API).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "runtime/device.h"
+#include "runtime/pjrt/api.h"
+
+namespace tpu::pjrt {
+
+PJRT_Buffer_Type BufferType(DType dtype);
+// StableHLO text as the API takes it; `text` outlives the result.
+PJRT_Program ProgramOf(const std::string& text);
+
+class Client {
+ public:
+  // `options`: "name=value,name=value", the plugin's own; a value is an integer, true, false or a string.
+  static absl::StatusOr<std::shared_ptr<Client>> Create(std::shared_ptr<const Api> api, const std::string& options);
+  ~Client();
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  const Api& api() const { return *api_; }
+  const std::vector<PJRT_Device*>& devices() const { return devices_; }  // of this process
+  const std::string& platform() const { return platform_; }
+  const std::string& platform_version() const { return platform_version_; }
+  const std::string& compile_options() const { return compile_options_; }  // a CompileOptionsProto
+  std::string KindOf(PJRT_Device* device) const;
+
+  // The plugin's own serialisation of the compiled text; empty where it can't serialise.
+  absl::StatusOr<std::string> Compile(const std::string& text);
+  absl::StatusOr<PJRT_LoadedExecutable*> Load(const std::string& serialized);
+  absl::StatusOr<PJRT_LoadedExecutable*> CompileAndLoad(const std::string& text);
+  void Destroy(PJRT_LoadedExecutable* executable) const;
+
+  // Waits until `source` may change. A null source: zeros.
+  absl::StatusOr<PJRT_Buffer*> Upload(const void* source, const TensorType& type, PJRT_Device* device) const;
+  void Destroy(PJRT_Buffer* buffer) const;
+
+ private:
+  explicit Client(std::shared_ptr<const Api> api) : api_(std::move(api)) {}
+  absl::Status Describe();
+  absl::StatusOr<std::string> Serialized(PJRT_LoadedExecutable* executable) const;
+
+  std::shared_ptr<const Api> api_;
+  PJRT_Client* client_ = nullptr;
+  std::vector<PJRT_Device*> devices_;
+  std::string platform_, platform_version_, compile_options_;
+};
+
+}  // namespace tpu::pjrt

@@ -1,0 +1,48 @@
+// A compiled module on one device, and the buffers that it reads and makes.
+//
+// Made by PjrtDevice::Load; owned by the caller; does not outlive its device. Launch may run on several threads at
+// once.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "runtime/device.h"
+#include "runtime/pjrt/client.h"
+#include "runtime/pjrt/memory.h"
+#include "runtime/pjrt/module.h"
+
+namespace tpu::pjrt {
+
+// Where buffers of one device live. Shared by the device, its executables and its buffers.
+struct Place {
+  std::shared_ptr<Client> client;
+  PJRT_Device* device = nullptr;
+  std::shared_ptr<Memory> memory;
+
+  // The buffers of scalars that were used lately: a learning rate or an epsilon is uploaded once.
+  absl::StatusOr<BufferRef> Scalar(DType dtype, uint64_t bits);
+
+ private:
+  std::mutex mutex_;
+  absl::flat_hash_map<std::pair<DType, uint64_t>, BufferRef> scalars_;  // guarded by mutex_
+};
+
+// What the Buffer's data() points to.
+struct Held {
+  std::shared_ptr<Place> place;
+  PJRT_Buffer* handle = nullptr;
+  TensorType type;
+  int64_t charged = 0;  // bytes of `memory` that it gives back; moved to the output that is written over it
+
+  ~Held();
+};
+inline Held& HeldBy(const BufferRef& buffer) { return *static_cast<Held*>(buffer->data()); }
+BufferRef MakeBuffer(std::shared_ptr<Place> place, PJRT_Buffer* handle, const TensorType& type, int64_t charged);
+
+absl::StatusOr<std::unique_ptr<Executable>> LoadModule(std::shared_ptr<Place> place, const Program& program);
+
+}  // namespace tpu::pjrt

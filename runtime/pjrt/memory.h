@@ -1,0 +1,32 @@
+// What live buffers of one device take: plugins need not count, and the size given by TORCH_TPU_MEMORY is ours to keep.
+//
+// Shared by a device and its buffers, which may outlive it. Any thread.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <mutex>
+#include <string>
+
+#include "absl/status/status.h"
+#include "runtime/device.h"
+
+namespace tpu::pjrt {
+
+class Memory {
+ public:
+  Memory(std::string name, int64_t limit_bytes) : name_(std::move(name)) { stats_.limit_bytes = limit_bytes; }
+
+  // ResourceExhausted, with the numbers, when the limit would be passed.
+  absl::Status Take(int64_t bytes);
+  void Free(int64_t bytes);
+  MemoryStats stats() const;
+  void ResetPeak();
+
+ private:
+  const std::string name_;
+  mutable std::mutex mutex_;
+  MemoryStats stats_;  // guarded by mutex_
+};
+
+}  // namespace tpu::pjrt

@@ -1,0 +1,174 @@
+#include "runtime/pjrt/pjrt_device.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <fstream>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "runtime/pjrt/client.h"
+#include "runtime/pjrt/executable.h"
+#include "runtime/pjrt/memory.h"
+#include "runtime/pjrt/module.h"
+
+namespace tpu::pjrt {
+namespace {
+
+// Row-major, whatever the device's own layout.
+absl::Status ToHost(const Client& client, const Held& held, void* destination) {
+  absl::InlinedVector<int64_t, 8> minor_to_major;
+  for (int64_t d = static_cast<int64_t>(held.type.dims.size()); d-- > 0;) minor_to_major.push_back(d);
+  auto layout = Sized<PJRT_Buffer_MemoryLayout>(PJRT_Buffer_MemoryLayout_STRUCT_SIZE);
+  layout.type = PJRT_Buffer_MemoryLayout_Type_Tiled;
+  layout.tiled = Sized<PJRT_Buffer_MemoryLayout_Tiled>(PJRT_Buffer_MemoryLayout_Tiled_STRUCT_SIZE);
+  layout.tiled.minor_to_major = minor_to_major.data();
+  layout.tiled.minor_to_major_size = minor_to_major.size();
+  auto args = TPU_PJRT_ARGS(PJRT_Buffer_ToHostBuffer);
+  args.src = held.handle;
+  args.host_layout = &layout;
+  args.dst = destination;
+  args.dst_size = held.type.bytes();
+  if (absl::Status s = TPU_PJRT_CALL(client.api(), PJRT_Buffer_ToHostBuffer, args); !s.ok()) return s;
+  return client.api().Await(args.event);
+}
+
+// Versions that plugins tell may be the same for many builds: the file's size and time, too.
+std::string BuildOf(const std::string& path) {
+  struct stat file = {};
+  if (stat(path.c_str(), &file) != 0) return "";
+  return absl::StrCat(file.st_size, ".", file.st_mtime);
+}
+
+// A CPU's executable is code for this CPU.
+std::string CpuFlags() {
+  std::ifstream in("/proc/cpuinfo");
+  for (std::string line; std::getline(in, line);) {
+    if (line.rfind("flags", 0) == 0) return line;
+  }
+  return "";
+}
+
+class PjrtDevice final : public Device {
+ public:
+  PjrtDevice(int index, std::shared_ptr<Place> place) : index_(index), place_(std::move(place)) {}
+
+  int index() const override { return index_; }
+  bool host_addressable() const override { return false; }
+
+  std::string Describe() const override {
+    const Client& client = *place_->client;
+    return absl::StrFormat("tpu:%d: %s (%s), PJRT API %s of %s, %.1f GiB", index_, client.KindOf(place_->device),
+                           client.platform(), client.api().Version(), client.api().path(),
+                           static_cast<double>(memory_stats().limit_bytes) / (1 << 30));
+  }
+
+  std::string Target() const override {
+    const Client& client = *place_->client;
+    return absl::StrCat("pjrt:", client.platform(), ":", client.platform_version(), ":", client.KindOf(place_->device),
+                        ":", BuildOf(client.api().path()), ":", absl::BytesToHexString(client.compile_options()),
+                        client.platform() == "cpu" ? CpuFlags() : "");
+  }
+
+  absl::StatusOr<BufferRef> Allocate(size_t bytes) override {
+    return MakeValue({DType::kUInt8, {static_cast<int64_t>(bytes)}}, nullptr);
+  }
+
+  absl::StatusOr<BufferRef> MakeValue(const TensorType& type, const void* source) override {
+    const int64_t bytes = static_cast<int64_t>(type.bytes());
+    if (absl::Status s = place_->memory->Take(bytes); !s.ok()) return s;
+    absl::StatusOr<PJRT_Buffer*> handle = place_->client->Upload(source, type, place_->device);
+    if (!handle.ok()) {
+      place_->memory->Free(bytes);
+      return handle.status();
+    }
+    return MakeBuffer(place_, *handle, type, bytes);
+  }
+
+  absl::Status CopyToHost(const BufferRef& source, void* destination, size_t bytes) override {
+    if (!source) return absl::InvalidArgumentError("copy: no device buffer");
+    if (bytes > source->bytes()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("copy of ", bytes, " bytes, the device buffer has ", source->bytes()));
+    }
+    if (bytes == 0) return absl::OkStatus();
+    const Held& held = HeldBy(source);
+    if (bytes == source->bytes()) return ToHost(*place_->client, held, destination);
+    std::string whole(source->bytes(), '\0');
+    if (absl::Status s = ToHost(*place_->client, held, whole.data()); !s.ok()) return s;
+    std::memcpy(destination, whole.data(), bytes);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<Program> Complete(Program program) override {
+    absl::StatusOr<Module> module = Module::Parse(program.bytes);
+    if (!module.ok()) return module.status();
+    if (module->results > 0 && module->executable.empty()) {
+      absl::StatusOr<std::string> executable = place_->client->Compile(module->text);
+      if (!executable.ok()) return executable.status();
+      module->executable = *std::move(executable);
+    }
+    program.bytes = module->Serialize();
+    return program;
+  }
+
+  absl::StatusOr<std::unique_ptr<Executable>> Load(const Program& program) override {
+    if (program.format != kFormat) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a PJRT device loads programs of format '", kFormat, "', not '", program.format, "'"));
+    }
+    return LoadModule(place_, program);
+  }
+
+  MemoryStats memory_stats() const override { return place_->memory->stats(); }
+  void ResetPeakMemoryStats() override { place_->memory->ResetPeak(); }
+  void EmptyCache() override {}
+
+ private:
+  const int index_;
+  const std::shared_ptr<Place> place_;
+};
+
+// The size that the plugin tells, or this machine's.
+int64_t MemoryOf(const Client& client, PJRT_Device* device) {
+  auto args = TPU_PJRT_ARGS(PJRT_Device_MemoryStats);
+  args.device = device;
+  const bool known = TPU_PJRT_CALL(client.api(), PJRT_Device_MemoryStats, args).ok() && args.bytes_limit_is_set;
+  return known ? args.bytes_limit : static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::unique_ptr<Device>>> MakeDevices(const Config& config) {
+  auto client = std::make_shared<std::shared_ptr<Client>>();
+  absl::Status status =
+      Guarded(config.plugin, config.timeout_seconds, [client, path = config.plugin, options = config.options] {
+        absl::StatusOr<std::shared_ptr<const Api>> api = Api::Load(path);
+        if (!api.ok()) return api.status();
+        absl::StatusOr<std::shared_ptr<Client>> made = Client::Create(*api, options);
+        if (made.ok()) *client = *std::move(made);
+        return made.status();
+      });
+  if (!status.ok()) return status;
+  const std::vector<PJRT_Device*>& found = (*client)->devices();
+  if (config.devices > static_cast<int>(found.size())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("PJRT plugin ", config.plugin, ": has ", found.size(), " devices, not ", config.devices));
+  }
+  const size_t count = config.devices > 0 ? static_cast<size_t>(config.devices) : found.size();
+  std::vector<std::unique_ptr<Device>> devices;
+  for (size_t i = 0; i < count; ++i) {
+    auto place = std::make_shared<Place>();
+    place->client = *client;
+    place->device = found[i];
+    const int64_t limit = config.memory_bytes > 0 ? config.memory_bytes : MemoryOf(**client, found[i]);
+    place->memory = std::make_shared<Memory>(absl::StrCat("tpu:", i), limit);
+    devices.push_back(std::make_unique<PjrtDevice>(static_cast<int>(i), std::move(place)));
+  }
+  return devices;
+}
+
+}  // namespace tpu::pjrt

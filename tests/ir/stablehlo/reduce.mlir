@@ -1,0 +1,63 @@
+// RUN: tpu-opt --emit-stablehlo %s | FileCheck %s
+
+// CHECK-LABEL: module @reductions
+// CHECK: %[[LOW:.*]] = "stablehlo.constant"() {value = dense<0xFF800000> : tensor<f32>}
+// CHECK: "stablehlo.reduce"(%arg0, %[[LOW]]) ({
+// CHECK: "stablehlo.maximum"
+// CHECK: {dimensions = array<i64: 1>} : (tensor<4x8xf32>, tensor<f32>) -> tensor<4xf32>
+// CHECK: "stablehlo.reduce"
+// CHECK: "stablehlo.add"
+func.func @reductions(%x: tensor<4x8xf32>) -> (tensor<4xf32>, tensor<f32>) {
+  %0 = tpu.reduce max %x [1] : (tensor<4x8xf32>) -> tensor<4xf32>
+  %1 = tpu.reduce sum %x [0, 1] : (tensor<4x8xf32>) -> tensor<f32>
+  return %0, %1 : tensor<4xf32>, tensor<f32>
+}
+
+// Sums of half types are sums of f32, rounded once.
+// CHECK-LABEL: module @half
+// CHECK: "stablehlo.convert"(%arg0) : (tensor<8xbf16>) -> tensor<8xf32>
+// CHECK: "stablehlo.reduce"
+// CHECK: "stablehlo.convert"({{.*}}) : (tensor<f32>) -> tensor<bf16>
+func.func @half(%x: tensor<8xbf16>) -> tensor<bf16> {
+  %0 = tpu.reduce sum %x [0] : (tensor<8xbf16>) -> tensor<bf16>
+  return %0 : tensor<bf16>
+}
+
+// CHECK-LABEL: module @where
+// CHECK: "stablehlo.iota"() {iota_dimension = 1 : i64} : () -> tensor<4x8xi32>
+// CHECK: :2 = "stablehlo.reduce"
+// CHECK: "stablehlo.convert"({{.*}}#1) : (tensor<4xi32>) -> tensor<4xi64>
+func.func @where(%x: tensor<4x8xf32>) -> tensor<4xi64> {
+  %0 = tpu.arg_reduce max %x along 1 : (tensor<4x8xf32>) -> tensor<4xi64>
+  return %0 : tensor<4xi64>
+}
+
+// CHECK-LABEL: module @product
+// CHECK: "stablehlo.dot_general"(%arg0, %arg1) {dot_dimension_numbers = #stablehlo.dot<lhs_batching_dimensions = [0], rhs_batching_dimensions = [0], lhs_contracting_dimensions = [2], rhs_contracting_dimensions = [1]>, precision_config = [#stablehlo<precision HIGHEST>, #stablehlo<precision HIGHEST>]}
+func.func @product(%x: tensor<2x3x4xf32>, %y: tensor<2x4x5xf32>) -> tensor<2x3x5xf32> {
+  %0 = tpu.dot %x, %y batch [0] x [0] contract [2] x [1] : (tensor<2x3x4xf32>, tensor<2x4x5xf32>) -> tensor<2x3x5xf32>
+  return %0 : tensor<2x3x5xf32>
+}
+
+// CHECK-LABEL: module @windows
+// CHECK: "stablehlo.reduce_window"(%arg0
+// CHECK: {window_dimensions = array<i64: 1, 2, 2>, window_strides = array<i64: 1, 2, 2>, window_dilations = array<i64: 1, 1, 1>, padding = dense<{{\[\[}}0, 0], [0, 0], [1, 1]]> : tensor<3x2xi64>}
+// CHECK: "stablehlo.reduce_window"
+// CHECK: window_dimensions = array<i64: 1, 4, 1>{{.*}}padding = dense<{{\[\[}}0, 0], [3, 0], [0, 0]]>
+func.func @windows(%x: tensor<1x4x4xf32>) -> (tensor<1x2x3xf32>, tensor<1x4x4xf32>) {
+  %0 = tpu.window_reduce max %x window [2, 2] strides [2, 2] dilation [1, 1] padding [0, 1] [0, 1]
+      : (tensor<1x4x4xf32>) -> tensor<1x2x3xf32>
+  %1 = tpu.scan sum %x along 1 : tensor<1x4x4xf32>
+  return %0, %1 : tensor<1x2x3xf32>, tensor<1x4x4xf32>
+}
+
+// NaN counts as the largest; equal elements keep their order.
+// CHECK-LABEL: module @sorted
+// CHECK: :2 = "stablehlo.sort"
+// CHECK: comparison_direction LT
+// CHECK: comparison_direction NE
+// CHECK: {dimension = 0 : i64, is_stable = true}
+func.func @sorted(%x: tensor<8xf32>) -> (tensor<8xf32>, tensor<8xi64>) {
+  %0, %1 = tpu.sort %x along 0 descending false : (tensor<8xf32>) -> (tensor<8xf32>, tensor<8xi64>)
+  return %0, %1 : tensor<8xf32>, tensor<8xi64>
+}
