@@ -20,6 +20,7 @@ class StuckBackend final : public CompilerBackend {
     let_go.wait();
     return absl::UnimplementedError("stuck");
   }
+  bool HoldsCalls() const override { return true; }
   bool CanLower(const Call&) const override { return true; }
   bool IsBoundary(const Call&) const override { return false; }
   bool StaticScalars(const std::string&) const override { return false; }
