@@ -12,5 +12,6 @@ void BindGenerators(pybind11::module_& m);
 void BindInsight(pybind11::module_& m);
 void BindModes(pybind11::module_& m);
 void BindAot(pybind11::module_& m);
+void BindGraphs(pybind11::module_& m);
 
 }  // namespace tpu

@@ -12,6 +12,7 @@ namespace py = pybind11;
 void BindInsight(py::module_& m) {
   m.def("counters", [] { return Metrics::Get().Counters(); });
   m.def("host_kernels", [] { return Metrics::Get().HostKernels(); });
+  m.def("uncaptured_graphs", [] { return Metrics::Get().UncapturedGraphs(); });
   m.def("cuts", [] {
     py::list result;
     for (const CutRecord& cut : Metrics::Get().Cuts()) {

@@ -18,4 +18,5 @@ PYBIND11_MODULE(_C, m) {
   tpu::BindInsight(m);
   tpu::BindModes(m);
   tpu::BindAot(m);
+  tpu::BindGraphs(m);
 }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "dispatcher/calls.h"
+#include "dispatcher/capture.h"
 #include "dispatcher/convert.h"
 #include "dispatcher/streams.h"
 #include "dispatcher/upload.h"
@@ -142,24 +143,16 @@ void Collected::AddHostTensor(const Operator& op, const at::Tensor& tensor, bool
   spec.as = ScalarSpec::As::kTensor;
   spec.tensor_type = tensor.scalar_type();
   spec.wrapped_number = tensor.unsafeGetTensorImpl()->is_wrapped_number();
+  Value* const placeholder = Capture::Current() ? Capture::Current()->NumberOf(tensor) : nullptr;
   const c10::Scalar number = tensor.item();
   if (number.isComplex()) {  // too wide for a scalar operand
     words.push_back(Word(kHostTensorTag, static_cast<uint64_t>(spec.tensor_type) << 1 | spec.wrapped_number));
     AddTemporary(op, Upload(tensor, device < 0 ? static_cast<c10::DeviceIndex>(CurrentDevice()) : device), in_list);
     return;
   }
-  uint64_t bits;
-  if (number.isFloatingPoint()) {
-    bits = std::bit_cast<uint64_t>(number.toDouble());
-  } else if (number.isBoolean()) {
-    spec.dtype = DType::kBool;
-    bits = number.toBool();
-  } else {
-    spec.dtype = DType::kInt64;
-    bits = static_cast<uint64_t>(number.toLong());
-  }
+  if (!number.isFloatingPoint()) spec.dtype = number.isBoolean() ? DType::kBool : DType::kInt64;
   words.push_back(Word(kHostTensorTag, static_cast<uint64_t>(spec.tensor_type) << 1 | spec.wrapped_number));
-  operands.push_back({nullptr, bits});
+  operands.push_back({placeholder, BitsOf(number)});
   scalars.push_back(spec);
   layouts.push_back(nullptr);
 }
@@ -167,21 +160,10 @@ void Collected::AddHostTensor(const Operator& op, const at::Tensor& tensor, bool
 void Collected::AddScalar(const c10::Scalar& number, ScalarSpec::As as) {
   ScalarSpec spec;
   spec.as = as;
-  uint64_t bits;
-  if (number.isFloatingPoint()) {
-    bits = std::bit_cast<uint64_t>(number.toDouble());
-  } else if (number.isBoolean()) {
-    spec.dtype = DType::kBool;
-    bits = number.toBool();
-  } else if (number.isIntegral(false)) {
-    spec.dtype = DType::kInt64;
-    bits = static_cast<uint64_t>(number.toLong());
-  } else {
-    AddAttribute(number);
-    return;
-  }
+  if (number.isComplex()) return AddAttribute(number);
+  if (!number.isFloatingPoint()) spec.dtype = number.isBoolean() ? DType::kBool : DType::kInt64;
   words.push_back(Word(kScalarTag, static_cast<uint64_t>(spec.dtype)));
-  operands.push_back({nullptr, bits});
+  operands.push_back({nullptr, BitsOf(number)});
   scalars.push_back(spec);
   layouts.push_back(nullptr);
 }

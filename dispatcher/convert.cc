@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <bit>
 #include <optional>
 
 namespace tpu {
@@ -54,6 +55,11 @@ DType ToDType(c10::ScalarType type) {
   const std::optional<DType> found = Find(type);
   TORCH_CHECK_TYPE(found.has_value(), "tpu: tensors of type ", c10::toString(type), " are not supported");
   return *found;
+}
+
+uint64_t BitsOf(const c10::Scalar& number) {
+  if (number.isFloatingPoint()) return std::bit_cast<uint64_t>(number.toDouble());
+  return static_cast<uint64_t>(number.isBoolean() ? number.toBool() : number.toLong());
 }
 
 }  // namespace tpu

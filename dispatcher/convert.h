@@ -4,7 +4,10 @@
 // names the type. Plain functions; any thread.
 #pragma once
 
+#include <c10/core/Scalar.h>
 #include <c10/core/ScalarType.h>
+
+#include <cstdint>
 
 #include "runtime/dtype.h"
 
@@ -12,5 +15,8 @@ namespace tpu {
 
 DType ToDType(c10::ScalarType type);
 bool HasDType(c10::ScalarType type);
+
+// A number that is not complex, as a scalar operand's bits: a double's, an int64's or a bool's.
+uint64_t BitsOf(const c10::Scalar& number);
 
 }  // namespace tpu

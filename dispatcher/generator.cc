@@ -77,6 +77,12 @@ const at::Generator& DefaultGenerator(int device) {
   return (*generators)[device];
 }
 
+bool SameState(const at::Generator& a, const at::Generator& b) {
+  const auto* x = dynamic_cast<const PhiloxGenerator*>(a.unsafeGetGeneratorImpl());
+  const auto* y = dynamic_cast<const PhiloxGenerator*>(b.unsafeGetGeneratorImpl());
+  return x != nullptr && y != nullptr && x->SharesStateWith(*y);
+}
+
 std::pair<uint64_t, uint64_t> ReservePhilox(const std::optional<at::Generator>& generator, uint64_t counters,
                                             int device) {
   const at::Generator& source = generator && generator->defined() ? *generator : DefaultGenerator(device);

@@ -35,6 +35,8 @@ class PhiloxGenerator final : public c10::GeneratorImpl {
   void graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& state) override;
   c10::intrusive_ptr<c10::GeneratorImpl> graphsafe_get_state() const override;
 
+  bool SharesStateWith(const PhiloxGenerator& other) const { return state_ == other.state_; }
+
   // Takes the next `counters` counters. The caller holds mutex_.
   State Reserve(uint64_t counters);
 
@@ -46,6 +48,9 @@ class PhiloxGenerator final : public c10::GeneratorImpl {
 
 // device < 0: the current one.
 const at::Generator& DefaultGenerator(int device);
+
+// Whether both take their numbers from one and the same state.
+bool SameState(const at::Generator& a, const at::Generator& b);
 
 // (seed, first counter) for a random operation that uses `counters` counters: from `generator`, else from the default
 // generator of `device` (< 0: the current one).

@@ -13,6 +13,7 @@
 #include <bit>
 #include <utility>
 
+#include "dispatcher/capture.h"
 #include "dispatcher/convert.h"
 #include "dispatcher/errors.h"
 #include "dispatcher/generator.h"
@@ -328,6 +329,7 @@ void WriteBack(const at::Tensor& target, const at::Tensor& host) {
 void RunNow(const Operator& op, torch::jit::Stack& stack) {
   TORCH_CHECK_NOT_IMPLEMENTED(Flags::Get().fallback != "error", "tpu: ", op.name,
                               " runs only as a host kernel, and TORCH_TPU_FALLBACK=error forbids that");
+  TORCH_CHECK_NOT_IMPLEMENTED(Capture::Current() == nullptr, "tpu: ", op.name, " runs at once: it can't be captured");
   Metrics::Get().CountHostKernel(op.name);
   const size_t n = op.kinds.size();
   const std::vector<c10::IValue> arguments(stack.end() - n, stack.end());

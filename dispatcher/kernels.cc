@@ -26,12 +26,12 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "dispatcher/calls.h"
+#include "dispatcher/capture.h"
 #include "dispatcher/host_allocator.h"
 #include "dispatcher/streams.h"
 #include "dispatcher/upload.h"
 #include "dispatcher/values.h"
 #include "jit/engine.h"
-#include "jit/window.h"
 
 namespace tpu {
 namespace {
@@ -98,9 +98,7 @@ void CopyOnDevice(const at::Tensor& source, const at::Tensor& destination) {
   if (from->type != to->type) {
     const Operand operand{value.get(), 0};
     ValueRef copied;
-    Engine::Get()
-        .window(CurrentStream(source.device().index()))
-        .Record(CopyCall(from, to), {&operand, 1}, {&copied, 1});
+    RecordCall(source.device().index(), CopyCall(from, to), {&operand, 1}, {&copied, 1});
     value = std::move(copied);
   }
   WriteValue(*destination.unsafeGetTensorImpl(), std::move(value));
@@ -235,6 +233,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }  // namespace
 
 ValueRef UploadValue(const at::Tensor& cpu, const Layout* layout, c10::DeviceIndex device) {
+  if (const Capture* capture = Capture::Current()) capture->CheckConstant(cpu);
   CurrentStream(device);  // makes the devices
   if (!Engine::Get().device(device).host_addressable()) {
     at::Tensor elements = at::detail::empty_cpu(layout->sizes(), at::TensorOptions(layout->scalar_type));

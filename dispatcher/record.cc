@@ -7,12 +7,13 @@
 
 #include <memory>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "dispatcher/calls.h"
+#include "dispatcher/capture.h"
 #include "dispatcher/generator.h"
 #include "dispatcher/host_kernels.h"
-#include "dispatcher/streams.h"
 #include "dispatcher/typed_record.h"
 #include "dispatcher/values.h"
 #include "jit/engine.h"
@@ -26,9 +27,12 @@ void AddSeed(const Operator& op, at::ArrayRef<c10::IValue> arguments, uint64_t c
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (op.kinds[i] == ArgumentKind::kGenerator && !arguments[i].isNone()) generator = arguments[i].toGenerator();
   }
-  const auto [seed, offset] = ReservePhilox(generator, counters, collected.device);
-  collected.operands.push_back({nullptr, seed});
-  collected.operands.push_back({nullptr, offset});
+  collected.operands.resize(collected.operands.size() + 2);
+  Operand* const numbers = &collected.operands.back() - 1;
+  if (Capture* capture = Capture::Current()) {
+    return capture->AddSeed(generator, counters, collected.device, {numbers, 2});
+  }
+  std::tie(numbers[0].bits, numbers[1].bits) = ReservePhilox(generator, counters, collected.device);
 }
 
 // Gives the written arguments their new values, from results [next, ...).
@@ -90,7 +94,7 @@ void Record(Operator& op, torch::jit::Stack* stack) {
   if (!s->recordable) return RunNow(op, *stack);
   if (op.seeded) AddSeed(op, arguments, s->random_counters, collected);
   absl::InlinedVector<ValueRef, 4> results(s->call.results.size());
-  Engine::Get().window(CurrentStream(collected.device)).Record(s->call, collected.operands, absl::MakeSpan(results));
+  RecordCall(collected.device, s->call, collected.operands, absl::MakeSpan(results));
   if (C10_UNLIKELY(Engine::Get().mode() == Mode::kDebug)) {
     for (const ValueRef& result : results) AwaitBuffer(result, op.name);
   }

@@ -11,11 +11,9 @@
 #include <utility>
 
 #include "dispatcher/calls.h"
+#include "dispatcher/capture.h"
 #include "dispatcher/record.h"
-#include "dispatcher/streams.h"
 #include "dispatcher/values.h"
-#include "jit/engine.h"
-#include "jit/window.h"
 
 namespace tpu {
 namespace {
@@ -38,7 +36,7 @@ class TypedRecorder final : public c10::OperatorKernel {
     const Signature* s = op.Find(collected.words);
     if (C10_UNLIKELY(s == nullptr || !s->plain)) return Boxed(op, args...);
     ValueRef result;
-    Engine::Get().window(CurrentStream(collected.device)).Record(s->call, collected.operands, {&result, 1});
+    RecordCall(collected.device, s->call, collected.operands, {&result, 1});
     if constexpr (std::is_reference_v<Result>) {
       at::Tensor& self = std::get<0>(std::tie(args...));
       WriteValue(*self.unsafeGetTensorImpl(), std::move(result));

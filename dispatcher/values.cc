@@ -13,11 +13,11 @@
 #include "absl/container/flat_hash_map.h"
 #include "dispatcher/allocator.h"
 #include "dispatcher/calls.h"
+#include "dispatcher/capture.h"
 #include "dispatcher/convert.h"
 #include "dispatcher/errors.h"
 #include "dispatcher/streams.h"
 #include "jit/engine.h"
-#include "jit/window.h"
 
 namespace tpu {
 namespace {
@@ -59,7 +59,7 @@ const Call& WindowCall(bool update, const Layout* base, const Layout* window, in
 
 ValueRef RecordOne(const Call& call, std::initializer_list<Operand> operands, c10::DeviceIndex device) {
   ValueRef result;
-  Engine::Get().window(CurrentStream(device)).Record(call, {operands.begin(), operands.size()}, {&result, 1});
+  RecordCall(device, call, {operands.begin(), operands.size()}, {&result, 1});
   return result;
 }
 

@@ -17,6 +17,7 @@ std::function<std::unique_ptr<Engine>()>& Factory() {
   return *factory;
 }
 std::atomic<Engine*> g_engine{nullptr};
+thread_local bool compile_at_once = false;
 
 Mode ModeFromFlags() {
   const std::string& mode = Flags::Get().mode;
@@ -26,6 +27,9 @@ Mode ModeFromFlags() {
 }
 
 }  // namespace
+
+CompileAtOnce::CompileAtOnce() : former_(std::exchange(compile_at_once, true)) {}
+CompileAtOnce::~CompileAtOnce() { compile_at_once = former_; }
 
 Engine& Engine::Get() {
   Engine* engine = g_engine.load(std::memory_order_acquire);
@@ -129,7 +133,7 @@ void Engine::Launched(FragmentEntry& entry) {
   using State = FragmentEntry::State;
   const int64_t uses = ++entry.uses;
   State state = entry.state.load(std::memory_order_acquire);
-  const bool hot = uses >= Flags::Get().compile_after;
+  const bool hot = compile_at_once || uses >= Flags::Get().compile_after;
   if (state == State::kReady) {
     Metrics::Get().memory_cache_hits.fetch_add(1, std::memory_order_relaxed);
   } else if (state == State::kNew) {

@@ -42,6 +42,16 @@ using CallRunner = std::function<absl::Status(Device& device, const Call& call, 
 // The user's file:line at this moment, or "" where no Python frame can be seen (another thread than Python's).
 using WhereHook = std::string (*)();
 
+// While one lives on a thread, what that thread cuts is compiled at its first launch, however rarely it has run.
+class CompileAtOnce {
+ public:
+  CompileAtOnce();
+  ~CompileAtOnce();
+
+ private:
+  const bool former_;
+};
+
 enum class Mode : uint8_t { kFused, kStrict, kDebug };
 
 class Engine {

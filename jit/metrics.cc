@@ -58,6 +58,16 @@ void Metrics::CountTier0Kernel(const Call* call, const CompilerBackend& backend)
   ++tier0_kernels_[call];
 }
 
+void Metrics::CountUncapturedGraph(const std::string& reason) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  ++uncaptured_graphs_[reason];
+}
+
+std::map<std::string, int64_t> Metrics::UncapturedGraphs() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return uncaptured_graphs_;
+}
+
 void Metrics::RecordCompile(CompileRecord record) {
   std::lock_guard<std::mutex> lock(mutex_);
   compiles_.push_back(std::move(record));
@@ -65,11 +75,12 @@ void Metrics::RecordCompile(CompileRecord record) {
 }
 
 std::map<std::string, int64_t> Metrics::Counters() const {
-  int64_t host_kernel_calls = 0, tier0_kernel_calls = 0;
+  int64_t host_kernel_calls = 0, tier0_kernel_calls = 0, uncaptured_calls = 0;
   for (const auto& [op, count] : HostKernels()) host_kernel_calls += count;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     for (const auto& [call, count] : tier0_kernels_) tier0_kernel_calls += count;
+    for (const auto& [reason, count] : uncaptured_graphs_) uncaptured_calls += count;
   }
   std::map<std::string, int64_t> c = {
       {"recorded_ops", recorded_ops},
@@ -91,6 +102,9 @@ std::map<std::string, int64_t> Metrics::Counters() const {
       {"inferences", inferences},
       {"host_kernel_calls", host_kernel_calls},
       {"tier0_kernel_calls", tier0_kernel_calls},
+      {"graph_captures", graph_captures},
+      {"graph_calls", graph_calls},
+      {"graph_calls_uncaptured", uncaptured_calls},
   };
   for (int i = 0; i < kNumCutReasons; ++i) {
     c[absl::StrCat("cuts_", NameOf(static_cast<CutReason>(i)))] = cuts_by_reason_[i];
@@ -132,13 +146,15 @@ void Metrics::Reset() {
   for (auto* counter :
        {&recorded_ops, &fragments_launched, &fragments_known, &fragments_distinct, &dropped_ops, &launches_tier0,
         &launches_tier1, &compiles, &compile_failures, &compile_us, &compile_wait_us, &memory_cache_hits,
-        &disk_cache_hits, &disk_cache_misses, &disk_cache_errors, &reads, &inferences}) {
+        &disk_cache_hits, &disk_cache_misses, &disk_cache_errors, &reads, &inferences,
+        &graph_captures, &graph_calls}) {
     *counter = 0;
   }
   for (auto& c : cuts_by_reason_) c = 0;
   std::lock_guard<std::mutex> lock(mutex_);
   cuts_.clear();
   host_kernels_.clear();
+  uncaptured_graphs_.clear();
   tier0_kernels_.clear();
   compiles_.clear();
 }

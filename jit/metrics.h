@@ -53,16 +53,21 @@ class Metrics {
   std::atomic<int64_t> compile_wait_us{0};
   std::atomic<int64_t> memory_cache_hits{0}, disk_cache_hits{0}, disk_cache_misses{0}, disk_cache_errors{0};
   std::atomic<int64_t> reads{0}, inferences{0};
+  // Graphs of torch.compile: captures (one for each kind of inputs) and calls.
+  std::atomic<int64_t> graph_captures{0}, graph_calls{0};
 
   void CountCut(CutReason reason, const std::string& where, const std::string& what, int ops);
   // A host kernel that ran because the operator has no lowering.
   void CountHostKernel(const std::string& op);
   // A ready kernel that ran at tier 0, whether or not the call has a lowering: that is asked when somebody looks.
   void CountTier0Kernel(const Call* call, const CompilerBackend& backend);
+  // A call of a compiled graph that ran operation by operation, and why.
+  void CountUncapturedGraph(const std::string& reason);
   void RecordCompile(CompileRecord record);
 
   std::map<std::string, int64_t> Counters() const;     // everything above by name
   std::map<std::string, int64_t> HostKernels() const;  // by operator: runs for want of a lowering, at either tier
+  std::map<std::string, int64_t> UncapturedGraphs() const;
   std::vector<CutRecord> Cuts() const;                 // distinct (reason, where, what), most frequent first
   std::vector<CompileRecord> Compiles() const;         // the latest 1000
   void Reset();
@@ -72,6 +77,7 @@ class Metrics {
   std::array<std::atomic<int64_t>, kNumCutReasons> cuts_by_reason_{};
   std::map<std::string, CutRecord> cuts_;
   std::map<std::string, int64_t> host_kernels_;
+  std::map<std::string, int64_t> uncaptured_graphs_;
   absl::flat_hash_map<const Call*, int64_t> tier0_kernels_;
   const CompilerBackend* backend_ = nullptr;  // of these kernels
   std::deque<CompileRecord> compiles_;

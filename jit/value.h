@@ -27,6 +27,8 @@ class Value final : public RefCounted<Value> {
   // A value that is there already (an upload).
   Value(const TensorType* type, Stream* stream, BufferRef buffer)
       : type_(type), stream_(stream), buffer_(std::move(buffer)) {}
+  // A value that never will be there: `error` says why.
+  Value(const TensorType* type, std::shared_ptr<const absl::Status> error) : type_(type), error_(std::move(error)) {}
 
   const TensorType& type() const { return *type_; }
   Stream* stream() const { return stream_; }

@@ -1,50 +1,57 @@
-"""Dynamo's view of the device, registered when (and only if) the program imports torch._dynamo.
+"""What torch.compile has to know of the device, told when (and only if) the program imports torch._dynamo.
 
-torch registers an interface of its own for the name "tpu" (no f64, complex, half); ours takes its place. Importing
-torch._dynamo takes seconds, so this waits for it with an import hook instead of importing it.
+torch registers an interface of its own for the name "tpu" (no f64, complex, half); ours takes its place. Inductor, the
+default backend, would generate Pallas for the name "tpu"; graphs with tensors on tpu go to our backend instead.
+Importing these modules takes seconds, so this waits for them with an import hook instead of importing them.
 """
 
+import functools
 import importlib.abc
 import importlib.machinery
 import sys
 
-_TARGET = "torch._dynamo.device_interface"
-
 
 def register_on_import():
-    if _TARGET in sys.modules:
-        _register(sys.modules[_TARGET])
-    else:
-        sys.meta_path.insert(0, _Finder())
+    waiting = {}
+    for name, register in _ON_IMPORT.items():
+        if name in sys.modules:
+            register(sys.modules[name])
+        else:
+            waiting[name] = register
+    if waiting:
+        sys.meta_path.insert(0, _Finder(waiting))
 
 
 class _Finder(importlib.abc.MetaPathFinder):
+    def __init__(self, waiting):
+        self._waiting = waiting
+
     def find_spec(self, fullname, path, target=None):
-        if fullname != _TARGET:
+        register = self._waiting.pop(fullname, None)
+        if register is None:
             return None
-        sys.meta_path.remove(self)
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader)
+            spec.loader = _Loader(spec.loader, register)
         return spec
 
 
 class _Loader(importlib.abc.Loader):
-    def __init__(self, loader):
-        self._loader = loader
+    def __init__(self, loader, register):
+        self._loader, self._register = loader, register
 
     def create_module(self, spec):
         return self._loader.create_module(spec)
 
     def exec_module(self, module):
         self._loader.exec_module(module)
-        _register(module)
+        self._register(module)
 
     def __getattr__(self, name):
         return getattr(self._loader, name)
 
 
-def _register(module):
+def _register_interface(module):
     import torch
 
     from torch_tpu import tpu
@@ -96,3 +103,37 @@ def _register(module):
     module.register_interface_for_device("tpu", TpuInterface)
     for index in range(tpu.device_count()):
         module.register_interface_for_device(f"tpu:{index}", TpuInterface)
+
+
+def _take_over_inductor(module):
+    import torch
+
+    original = module.compile_fx
+
+    def on_tpu(thing):
+        return isinstance(thing, torch.Tensor) and thing.device.type == "tpu"
+
+    def uses_tpu(gm, example_inputs):
+        values = [node.meta.get("example_value", node.meta.get("val")) for node in gm.graph.nodes]
+        return any(map(on_tpu, [*example_inputs, *values, *gm.parameters(), *gm.buffers()]))
+
+    @functools.wraps(original)
+    def compile_fx(model_, example_inputs_, *arguments, **options):
+        if not isinstance(model_, torch.fx.GraphModule) or not uses_tpu(model_, example_inputs_):
+            return original(model_, example_inputs_, *arguments, **options)
+        from torch_tpu.dynamo_backend import tpu
+
+        return tpu(model_, example_inputs_)
+
+    module.compile_fx = compile_fx
+
+
+def _register_random(module):
+    module.register_graphsafe_rng_device_type("tpu")
+
+
+_ON_IMPORT = {
+    "torch._dynamo.device_interface": _register_interface,
+    "torch._functorch._aot_autograd.utils": _register_random,
+    "torch._inductor.compile_fx": _take_over_inductor,
+}

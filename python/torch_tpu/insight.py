@@ -22,19 +22,21 @@ def wait_for_compiles():
 def explain():
     """A report of fragments, cuts (with the line that forced each), compiles, cache hits and host kernels.
 
-    Print it, or show it in a notebook; `.counters`, `.cuts`, `.compiles`, `.host_kernels` are plain data.
+    Print it, or show it in a notebook; `.counters`, `.cuts`, `.compiles`, `.host_kernels`, `.uncaptured_graphs` are
+    plain data.
     """
-    return Explanation(metrics(), _C.cuts(), _C.compiles(), _C.host_kernels())
+    return Explanation(metrics(), _C.cuts(), _C.compiles(), _C.host_kernels(), _C.uncaptured_graphs())
 
 
 class Explanation:
     """What explain() found at the moment it was called."""
 
-    def __init__(self, counters, cuts, compiles, host_kernels):
+    def __init__(self, counters, cuts, compiles, host_kernels, uncaptured_graphs):
         self.counters = counters
         self.cuts = cuts
         self.compiles = compiles
         self.host_kernels = dict(sorted(host_kernels.items(), key=lambda item: -item[1]))
+        self.uncaptured_graphs = dict(sorted(uncaptured_graphs.items(), key=lambda item: -item[1]))
 
     def _sections(self, limit=20):
         """(title, header, rows) for each part of the report."""
@@ -74,6 +76,13 @@ class Explanation:
             ("calls", "operator"),
             [(count, name) for name, count in list(self.host_kernels.items())[:limit]],
         )
+        if c["graph_calls"]:
+            yield (
+                f"torch.compile: {c['graph_calls']} calls of graphs, {c['graph_captures']} captures; these graphs ran "
+                "operation by operation",
+                ("calls", "reason"),
+                [(count, reason) for reason, count in list(self.uncaptured_graphs.items())[:limit]],
+            )
 
     def __str__(self):
         lines = []

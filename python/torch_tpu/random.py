@@ -28,6 +28,11 @@ def _generator(device="tpu"):
     return _C.default_generator(_index(device, optional=True))
 
 
+def _get_generator(device):
+    """The name under which torch.compile's graphs with random numbers ask for it."""
+    return _generator(device)
+
+
 def manual_seed(seed):
     _generator().manual_seed(int(seed))
 

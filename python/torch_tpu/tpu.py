@@ -37,7 +37,8 @@ from torch_tpu.memory import (
     reset_peak_memory_stats,
 )
 from torch_tpu.modes import eager_mode, get_eager_mode, set_eager_mode
-from torch_tpu.random import (
+from torch_tpu.random import (  # noqa: F401
+    _get_generator,
     default_generators,
     get_rng_state,
     get_rng_state_all,

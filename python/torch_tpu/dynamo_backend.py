@@ -1,0 +1,168 @@
+"""torch.compile(backend="tpu"): AOTAutograd's graphs, recorded as eager operations are.
+
+A graph is run once over placeholders and what it records is kept (torch_tpu._C.CompiledGraph); calls replay that. So
+lowerings, fragments, cache and tiers are those of eager mode, and there is no second list of operators. Nodes that a
+capture can't hold (tensors of the CPU, results whose size depends on data, control flow, collectives) stay Python: the
+graph is split around them, and they run operation by operation.
+
+options={"wait": True}: the first call with inputs of a kind returns when all it needs is compiled.
+"""
+
+import torch
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.partitioners import default_partition
+from torch.utils._pytree import tree_leaves
+
+from torch_tpu import _C
+
+_DEPENDS_ON_DATA = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+
+
+def tpu(gm, example_inputs, *, mode=None, options=None):
+    """The backend, found by the entry point `torch_dynamo_backends`. Torch's modes ask for what is done anyway."""
+    options = dict(options or {})
+    wait = options.pop("wait", False)
+    if options:
+        raise ValueError(f"torch.compile(backend='tpu') has no options {sorted(options)}; it has 'wait'")
+
+    def compiler(graph, _):
+        return _compiled(graph, wait)
+
+    backend = aot_autograd(
+        fw_compiler=compiler,
+        bw_compiler=compiler,
+        inference_compiler=compiler,
+        partition_fn=default_partition,
+        keep_inference_input_mutations=True,
+    )
+    return backend(gm, example_inputs)
+
+
+def _compiled(gm, wait):
+    """The graph as a function of the list of its inputs, which it empties."""
+    parts = _parts(gm.graph)
+    if len(parts) > 1:
+        return _Split(gm, parts, wait)
+    if parts and parts[0][0]:
+        return _captured(gm, wait)
+
+    def call(inputs):
+        arguments = tuple(inputs)
+        inputs.clear()
+        return gm(*arguments)
+
+    call._boxed_call = True
+    return call
+
+
+def _captured(gm, wait):
+    graph = _C.CompiledGraph(gm, wait)
+    graph._boxed_call = True
+    return graph
+
+
+class _Split:
+    """A graph of several parts, captured and Python's, run one after the other."""
+
+    _boxed_call = True
+
+    def __init__(self, gm, parts, wait):
+        nodes = gm.graph.nodes
+        self._inputs = [n for n in nodes if n.op == "placeholder"]
+        self._output = next(n for n in nodes if n.op == "output")
+        last = {n: len(parts) for n in self._output.all_input_nodes}
+        for number, (_, members) in reversed(list(enumerate(parts))):
+            for used in [u for n in members for u in n.all_input_nodes]:
+                last.setdefault(used, number)
+        self._parts = []
+        for number, (captured, members) in enumerate(parts):
+            inside = set(members)
+            needed = [u for n in members for u in n.all_input_nodes if u not in inside and u.op != "get_attr"]
+            inputs = list(dict.fromkeys(needed))
+            outputs = [n for n in members if last.get(n, number) > number]
+            graph, copies = torch.fx.Graph(), {}
+            for n in inputs:
+                copies[n] = graph.placeholder(n.name)
+            for n in members:
+                for u in n.all_input_nodes:
+                    if u.op == "get_attr" and u not in copies:
+                        copies[u] = graph.node_copy(u)
+                copies[n] = graph.node_copy(n, copies.__getitem__)
+            graph.output(tuple(copies[n] for n in outputs))
+            part = torch.fx.GraphModule(gm, graph)
+            done = [n for n in inputs if last[n] == number]
+            self._parts.append((_captured(part, wait) if captured else part, captured, inputs, outputs, done))
+        self._constants = {n: getattr(gm, n.target) for n in self._output.all_input_nodes if n.op == "get_attr"}
+
+    def __call__(self, inputs):
+        values = dict(zip(self._inputs, inputs, strict=True)) | self._constants
+        inputs.clear()
+        for part, captured, needed, made, done in self._parts:
+            arguments = [values[n] for n in needed]
+            for n in done:
+                del values[n]
+            results = part(arguments) if captured else part(*arguments)
+            values.update(zip(made, results, strict=True))
+        return torch.fx.node.map_arg(self._output.args[0], values.__getitem__)
+
+
+def _parts(graph):
+    """The nodes that are calls in order, as a list of (captured, nodes): neighbours of one kind are together.
+
+    What the CPU computes from the CPU's inputs comes first, so that it splits nothing.
+    """
+    calls = [n for n in graph.nodes if n.op not in ("placeholder", "get_attr", "output")]
+    python = {n for n in calls if _stays_python(n)}
+    if not python:
+        return [(True, calls)] if calls else []
+    first, late = [], set()
+    for node in calls:
+        if node in python and not _writes(node) and late.isdisjoint(node.all_input_nodes):
+            first.append(node)
+        else:
+            late.add(node)
+    parts = [(False, first)] if first else []
+    for node in calls:
+        if node not in late:
+            continue
+        captured = node not in python
+        if not parts or (parts[-1][0] != captured and not _is_neutral(node)):
+            parts.append((captured, []))
+        parts[-1][1].append(node)
+    return parts
+
+
+def _tensors(thing):
+    """The tensors (fake ones, from tracing) that nodes in `thing` stand for."""
+    found = []
+    for leaf in tree_leaves(thing):
+        value = leaf.meta.get("val") if isinstance(leaf, torch.fx.Node) else leaf
+        found += [t for t in tree_leaves(value) if isinstance(t, torch.Tensor)]
+    return found
+
+
+def _is_neutral(node):
+    """Arithmetic of sizes, and parts of a tuple: belongs to whichever part it stands in."""
+    return not isinstance(node.target, torch._ops.OperatorBase) and not _tensors(node.meta.get("val"))
+
+
+def _writes(node):
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+
+
+def _stays_python(node):
+    target = node.target
+    if not isinstance(target, torch._ops.OperatorBase):  # getitem of a tuple: like the tuple
+        return any(t.device.type != "tpu" for t in _tensors([node, node.args]))
+    if isinstance(target, torch._ops.HigherOrderOperator):
+        return target is not torch._prims.rng_prims.graphsafe_run_with_rng_state
+    if target.namespace not in ("aten", "prims") or not _DEPENDS_ON_DATA.isdisjoint(target.tags):
+        return True
+    if any(t.device.type != "tpu" for t in _tensors(node)):
+        return True
+    operands = _tensors([node.args, node.kwargs])
+    hosts = [t for t in operands if t.device.type != "tpu"]
+    if len(hosts) == len(operands):
+        return bool(hosts)
+    in_lists = [a for a in [*node.args, *node.kwargs.values()] if isinstance(a, list | tuple)]
+    return any(t.dim() > 0 for t in hosts) or any(t.device.type != "tpu" for t in _tensors(in_lists))
