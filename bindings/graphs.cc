@@ -28,7 +28,7 @@ namespace py = pybind11;
 
 namespace {
 
-constexpr size_t kMaxCaptures = 1024;  // of one graph; forgotten when there are more
+constexpr size_t kMaxCaptures = 1024;                     // of one graph; forgotten when there are more
 enum Word : uint64_t { kNone = 3, kBool, kInt, kFloat };  // beside those of dispatcher/graph.cc
 
 class CompiledGraph {
@@ -142,8 +142,8 @@ class CompiledGraph {
     }
     for (size_t i = 0; i < outputs.size(); ++i) {
       if (outputs[i].input >= 0) continue;
-      PyObject* const object = tensors[i].defined() ? THPVariable_Wrap(std::move(tensors[i]))
-                                                    : Py_NewRef(found.constants[i].ptr());
+      PyObject* const object =
+          tensors[i].defined() ? THPVariable_Wrap(std::move(tensors[i])) : Py_NewRef(found.constants[i].ptr());
       PyList_SET_ITEM(result.ptr(), i, object);
     }
     return result;

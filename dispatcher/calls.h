@@ -124,6 +124,7 @@ struct Collected {
   void Collect(const Operator& op, at::ArrayRef<c10::IValue> arguments);
 
  private:
+  c10::DeviceIndex DeviceSoFar() const;  // the tensors', else the current one
   void AddTensor(const Operator& op, const at::Tensor& tensor, bool in_list);
   void AddTemporary(const Operator& op, at::Tensor tensor, bool in_list);
   void AddHostTensor(const Operator& op, const at::Tensor& tensor, bool in_list);

@@ -29,6 +29,10 @@ const Layout* OutLayout(const Operator& op, const at::Tensor& tensor) {
   return LayoutOf(*tensor.unsafeGetTensorImpl());
 }
 
+bool IsHostNumber(const c10::IValue& item) {
+  return item.isTensor() && item.toTensor().defined() && item.toTensor().is_cpu() && item.toTensor().dim() == 0;
+}
+
 uint64_t Word(Tag tag, uint64_t detail) { return static_cast<uint64_t>(tag) | detail << 8; }
 
 }  // namespace
@@ -51,9 +55,12 @@ void Collected::Collect(const Operator& op, at::ArrayRef<c10::IValue> arguments)
       case ArgumentKind::kTensorList: {
         const auto list = value.toListRef();
         words.push_back(Word(kListTag, list.size()));
+        const bool numbers = std::all_of(list.begin(), list.end(), IsHostNumber);
         for (const c10::IValue& item : list) {
           if (item.isNone()) {
             words.push_back(kNone);
+          } else if (numbers) {  // the second list of _foreach_mul and others: copied here, as on other devices
+            AddTemporary(op, Upload(item.toTensor(), DeviceSoFar()), true);
           } else {
             AddTensor(op, item.toTensor(), true);
           }
@@ -80,8 +87,10 @@ void Collected::Collect(const Operator& op, at::ArrayRef<c10::IValue> arguments)
   Finish();
 }
 
-void Collected::Finish() {
-  if (device < 0) device = static_cast<c10::DeviceIndex>(CurrentDevice());
+void Collected::Finish() { device = DeviceSoFar(); }
+
+c10::DeviceIndex Collected::DeviceSoFar() const {
+  return device < 0 ? static_cast<c10::DeviceIndex>(CurrentDevice()) : device;
 }
 
 void Collected::Add(const Operator& op, size_t argument, const c10::Scalar& number) {
@@ -132,13 +141,12 @@ void Collected::AddTensor(const Operator& op, const at::Tensor& tensor, bool in_
 // A 0-dim CPU tensor is a number; CPU indices are copied here, as on other devices.
 void Collected::AddHostTensor(const Operator& op, const at::Tensor& tensor, bool in_list) {
   if (in_list && tensor.device().is_cpu() && c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/true)) {
-    AddTemporary(op, Upload(tensor, device < 0 ? static_cast<c10::DeviceIndex>(CurrentDevice()) : device), in_list);
+    AddTemporary(op, Upload(tensor, DeviceSoFar()), in_list);
     return;
   }
   TORCH_CHECK(tensor.device().is_cpu() && tensor.dim() == 0 && !in_list,
-              "Expected all tensors to be on the same device, but found at least two devices, tpu:",
-              device < 0 ? CurrentDevice() : int{device}, " and ", tensor.device().str(),
-              "! (when checking arguments of ", op.name, ")");
+              "Expected all tensors to be on the same device, but found at least two devices, tpu:", int{DeviceSoFar()},
+              " and ", tensor.device().str(), "! (when checking arguments of ", op.name, ")");
   ScalarSpec spec;
   spec.as = ScalarSpec::As::kTensor;
   spec.tensor_type = tensor.scalar_type();
@@ -147,7 +155,7 @@ void Collected::AddHostTensor(const Operator& op, const at::Tensor& tensor, bool
   const c10::Scalar number = tensor.item();
   if (number.isComplex()) {  // too wide for a scalar operand
     words.push_back(Word(kHostTensorTag, static_cast<uint64_t>(spec.tensor_type) << 1 | spec.wrapped_number));
-    AddTemporary(op, Upload(tensor, device < 0 ? static_cast<c10::DeviceIndex>(CurrentDevice()) : device), in_list);
+    AddTemporary(op, Upload(tensor, DeviceSoFar()), in_list);
     return;
   }
   if (!number.isFloatingPoint()) spec.dtype = number.isBoolean() ? DType::kBool : DType::kInt64;

@@ -111,9 +111,9 @@ void GraphCapture::FindWrites() {
 
 CapturedGraph::Output GraphCapture::FindOutput(const at::Tensor& tensor) {
   CapturedGraph::Output out;
-  TORCH_CHECK_NOT_IMPLEMENTED(tensor.device().type() == c10::DeviceType::PrivateUse1 && !tensor.is_conj() &&
-                                  !tensor.is_neg(),
-                              "tpu: an output is on ", tensor.device().str(), " or lazily conjugated or negated");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      tensor.device().type() == c10::DeviceType::PrivateUse1 && !tensor.is_conj() && !tensor.is_neg(),
+      "tpu: an output is on ", tensor.device().str(), " or lazily conjugated or negated");
   const c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
   for (size_t i = 0; i < placeholders_.size(); ++i) {
     if (!placeholders_[i].defined() || placeholders_[i].storage().unsafeGetStorageImpl() != storage) continue;

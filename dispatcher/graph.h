@@ -34,8 +34,8 @@ bool Describe(const at::Generator& generator, GraphInput& input, std::vector<uin
 class CapturedGraph {
  public:
   struct Output {
-    int input = -1;             // that input itself; else a new tensor
-    int storage = -1;           // ... over this new storage, or over input ~storage's
+    int input = -1;    // that input itself; else a new tensor
+    int storage = -1;  // ... over this new storage, or over input ~storage's
     const Layout* layout = nullptr;
     int64_t offset = 0;
   };
@@ -66,9 +66,9 @@ class CapturedGraph {
 
   c10::DeviceIndex device_ = 0;
   size_t num_inputs_ = 0;
-  std::vector<int32_t> input_slots_;           // by input; -1: no value
-  std::vector<const Layout*> extents_;         // by input: of the flat stretch of storage that is its value, or null
-  std::vector<bool> kept_;                     // by input: written, or outputs alias it
+  std::vector<int32_t> input_slots_;    // by input; -1: no value
+  std::vector<const Layout*> extents_;  // by input: of the flat stretch of storage that is its value, or null
+  std::vector<bool> kept_;              // by input: written, or outputs alias it
   std::vector<CapturedCall> calls_;
   std::vector<CapturedOperand> operands_;
   std::vector<std::vector<int32_t>> releases_;  // by call: slots it is the last to need

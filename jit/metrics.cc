@@ -146,8 +146,7 @@ void Metrics::Reset() {
   for (auto* counter :
        {&recorded_ops, &fragments_launched, &fragments_known, &fragments_distinct, &dropped_ops, &launches_tier0,
         &launches_tier1, &compiles, &compile_failures, &compile_us, &compile_wait_us, &memory_cache_hits,
-        &disk_cache_hits, &disk_cache_misses, &disk_cache_errors, &reads, &inferences,
-        &graph_captures, &graph_calls}) {
+        &disk_cache_hits, &disk_cache_misses, &disk_cache_errors, &reads, &inferences, &graph_captures, &graph_calls}) {
     *counter = 0;
   }
   for (auto& c : cuts_by_reason_) c = 0;

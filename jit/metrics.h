@@ -68,8 +68,8 @@ class Metrics {
   std::map<std::string, int64_t> Counters() const;     // everything above by name
   std::map<std::string, int64_t> HostKernels() const;  // by operator: runs for want of a lowering, at either tier
   std::map<std::string, int64_t> UncapturedGraphs() const;
-  std::vector<CutRecord> Cuts() const;                 // distinct (reason, where, what), most frequent first
-  std::vector<CompileRecord> Compiles() const;         // the latest 1000
+  std::vector<CutRecord> Cuts() const;          // distinct (reason, where, what), most frequent first
+  std::vector<CompileRecord> Compiles() const;  // the latest 1000
   void Reset();
 
  private:

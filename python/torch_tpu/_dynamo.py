@@ -132,8 +132,24 @@ def _register_random(module):
     module.register_graphsafe_rng_device_type("tpu")
 
 
+def _keep_steps_on_the_device(module):
+    """A compiled optimizer that starts there counts its steps on the device, as on those that torch lists by name."""
+    original = module.OptimizerVariable._set_capturable
+
+    @functools.wraps(original)
+    def _set_capturable(self, tx):
+        for group in self.value.param_groups:
+            fresh = all(p.device.type == "tpu" and p not in self.value.state for p in group["params"])
+            if fresh and "capturable" in group:
+                group["capturable"] = True
+        return original(self, tx)
+
+    module.OptimizerVariable._set_capturable = _set_capturable
+
+
 _ON_IMPORT = {
     "torch._dynamo.device_interface": _register_interface,
     "torch._functorch._aot_autograd.utils": _register_random,
+    "torch._dynamo.variables.optimizer": _keep_steps_on_the_device,
     "torch._inductor.compile_fx": _take_over_inductor,
 }
