@@ -99,7 +99,23 @@ Gradients Differentiate(const Attention& a, Tensor dy, Tensor output, Tensor log
           TransposedProduct(rounded, dy, stored, TurnedLeftOf(a)), dscores};
 }
 
-// Only shapes without grouped heads, and no dropout that a number of the fragment might turn on.
+// Heads of the queries for each head of the keys, [batch, heads, length, width].
+int64_t Group(Tensor query, Tensor key) {
+  const bool grouped = query.rank() == 4 && key.rank() == 4 && key.size(1) > 0 && query.size(1) % key.size(1) == 0;
+  return grouped ? query.size(1) / key.size(1) : 1;
+}
+// Keys or values repeated for every head of their group, and back: the sum of what the group's heads give.
+Tensor Spread(Tensor x, int64_t group) {
+  if (group == 1) return x;
+  Tensor repeated = ir::BroadcastTo(ir::Unsqueeze(x, 2), {x.size(0), x.size(1), group, x.size(2), x.size(3)});
+  return ir::Reshape(repeated, {x.size(0), x.size(1) * group, x.size(2), x.size(3)});
+}
+Tensor Gather(Tensor x, int64_t group) {
+  if (group == 1) return x;
+  return ir::Sum(ir::Reshape(x, {x.size(0), x.size(1) / group, group, x.size(2), x.size(3)}), {2}, false);
+}
+
+// Equal shapes, and no dropout that a number of the fragment might turn on.
 bool Supported(AtenCall& c, const Attention& a, int dropout) {
   bool no_dropout = !c.has(dropout) || (c.is_static(dropout) && c.real(dropout) == 0);
   return no_dropout && Batch(a.query) == Batch(a.key) && a.query.dims().drop_back(2) == a.key.dims().drop_back(2) &&
@@ -144,7 +160,9 @@ Result OverrideableBackward(AtenCall& c) {
 
 // (q, k, v, dropout, causal; mask, scale) -> output, logsumexp
 Result FlashForCpu(AtenCall& c) {
-  Attention a{c.tensor(0), c.tensor(1), c.tensor(2), c.optional(5), DefaultScale(c, 6, c.tensor(0)), c.boolean(4)};
+  const int64_t group = Group(c.tensor(0), c.tensor(1));
+  Attention a{c.tensor(0),   Spread(c.tensor(1), group),      Spread(c.tensor(2), group),
+              c.optional(5), DefaultScale(c, 6, c.tensor(0)), c.boolean(4)};
   if (!Supported(c, a, 3)) return Result::Decline();
   Forward f = Run(a);
   return {f.output, f.logsumexp};
@@ -152,10 +170,12 @@ Result FlashForCpu(AtenCall& c) {
 
 // (dy, q, k, v, out, logsumexp, dropout, causal; mask, scale)
 Result FlashForCpuBackward(AtenCall& c) {
-  Attention a{c.tensor(1), c.tensor(2), c.tensor(3), c.optional(8), DefaultScale(c, 9, c.tensor(1)), c.boolean(7)};
+  const int64_t group = Group(c.tensor(1), c.tensor(2));
+  Attention a{c.tensor(1),   Spread(c.tensor(2), group),      Spread(c.tensor(3), group),
+              c.optional(8), DefaultScale(c, 9, c.tensor(1)), c.boolean(7)};
   if (!Supported(c, a, 6)) return Result::Decline();
   Gradients g = Differentiate(a, c.tensor(0), c.tensor(4), c.tensor(5));
-  return {g.query, g.key, g.value};
+  return {g.query, Gather(g.key, group), Gather(g.value, group)};
 }
 
 }  // namespace

@@ -1,0 +1,80 @@
+"""Models train and decode on tpu, eager and compiled, as on the CPU, and every operator they reach is lowered."""
+
+import copy
+
+import pytest
+import torch
+from helpers import assert_same
+from models import MODELS, llama_config
+
+STEPS = 5
+LIBRARY_CALLS = {"aten::convolution", "aten::convolution_backward"}  # lowered too; the CPU's kernel is faster
+
+
+@pytest.fixture(autouse=True)
+def fresh_dynamo():
+    torch._dynamo.reset()
+
+
+def train(model, batch, device, wrap=lambda step: step):
+    """The losses of five steps; the same batches on every device."""
+    model = model.to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    loss_of = wrap(model)
+    generator = torch.Generator().manual_seed(5)
+    losses = []
+    for _ in range(STEPS):
+        loss = loss_of(*[t.to(device) for t in batch(generator)])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    return losses
+
+
+@pytest.fixture(scope="module")
+def on_the_cpu():
+    """By model: the module before training, its batches, losses on the CPU and the state after."""
+    found = {}
+
+    def of(name):
+        if name not in found:
+            torch.manual_seed(0)
+            model, batch = MODELS[name]()
+            reference = copy.deepcopy(model)
+            found[name] = model, batch, train(reference, batch, "cpu"), reference.state_dict()
+        return found[name]
+
+    return of
+
+
+@pytest.mark.parametrize("kind", ["eager", "compiled"])
+@pytest.mark.parametrize("name", MODELS)
+def test_five_training_steps(name, kind, on_the_cpu, metrics):
+    model, batch, losses, state = on_the_cpu(name)
+    model = copy.deepcopy(model)
+    wrap = (lambda step: torch.compile(step, backend="tpu")) if kind == "compiled" else lambda step: step
+    assert_same(losses, train(model, batch, "tpu", wrap))
+    torch.tpu.wait_for_compiles()
+    for key, value in model.state_dict().items():
+        assert_same(state[key], value)
+    found = metrics()
+    assert set(torch.tpu.explain().host_kernels) <= LIBRARY_CALLS
+    assert (found["graph_calls"] > 0) == (kind == "compiled")
+    assert torch.tpu.explain().uncaptured_graphs == {}
+
+
+@pytest.mark.parametrize("kind", ["eager", "compiled"])
+def test_greedy_decoding_with_a_cache(kind, metrics):
+    from transformers import LlamaForCausalLM
+
+    model = LlamaForCausalLM(llama_config()).eval()
+    prompt = torch.randint(50, (1, 5))
+    options = dict(do_sample=False, max_new_tokens=16)
+    expected = model.generate(prompt, **options)
+    there = copy.deepcopy(model).to("tpu")
+    if kind == "compiled":
+        there.forward = torch.compile(there.forward, backend="tpu")
+    assert there.generate(prompt.to("tpu"), **options).tolist() == expected.tolist()
+    assert (metrics()["graph_calls"] > 0) == (kind == "compiled")
+    assert torch.tpu.explain().uncaptured_graphs == {}
