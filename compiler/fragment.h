@@ -64,6 +64,7 @@ struct Call {
   DType promoted = DType::kFloat32;
   // CompilerBackend::IsBoundary of this call, a stable hash of it, and how large its results are: what cuts go by.
   bool boundary = false;
+  bool is_view = false;  // "tpu::view"
   uint64_t content_hash = 0;
   int64_t result_bytes = 0;
   // At tier 0 too it runs as a program, of its own: the device runs no host kernels in place.
@@ -100,6 +101,10 @@ struct Fragment {
   const TensorType& TypeOf(ValueId v) const;
   absl::Span<const ValueId> OperandsOf(const Node& node) const {
     return absl::MakeConstSpan(operands).subspan(node.operands_begin, node.call->operands.size());
+  }
+  // Where the operands of the first `count` nodes end.
+  size_t OperandsEnd(size_t count) const {
+    return count < nodes.size() ? nodes[count].operands_begin : operands.size();
   }
   std::string ToString() const;
   // Content hash, equal in every process: 32 hex digits.

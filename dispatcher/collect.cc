@@ -19,7 +19,7 @@ namespace tpu {
 namespace {
 
 // First words of arguments that are not layouts (whose addresses are larger).
-enum Tag : uint64_t { kNone = 1, kScalarTag, kHostTensorTag, kIntTag, kListTag, kDoubleTag, kStringTag, kComplexTag };
+enum Tag : uint64_t { kNone = 1, kDefaultTag, kScalarTag, kHostTensorTag, kIntTag, kListTag, kDoubleTag, kStringTag, kComplexTag };
 
 // An out= tensor is written, not read.
 const Layout* OutLayout(const Operator& op, const at::Tensor& tensor) {
@@ -94,7 +94,9 @@ c10::DeviceIndex Collected::DeviceSoFar() const {
 }
 
 void Collected::Add(const Operator& op, size_t argument, const c10::Scalar& number) {
-  if (op.static_scalars || op.IsDefault(argument, number)) {
+  if (op.IsDefault(argument, number)) {
+    words.push_back(kDefaultTag);
+  } else if (op.static_scalars) {
     AddAttribute(number);
   } else {
     AddScalar(number, op.is_float[argument] ? ScalarSpec::As::kFloat : ScalarSpec::As::kScalar);

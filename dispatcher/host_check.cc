@@ -131,6 +131,16 @@ bool AsInferred(const torch::jit::Stack& found, const torch::jit::Stack& inferre
   return true;
 }
 
+// Meta kernels differ from the CPU's in the types of some results (statistics of norms of 16-bit floats).
+void AdoptTypes(const torch::jit::Stack& found, torch::jit::Stack& inferred) {
+  for (size_t r = 0; r < std::min(found.size(), inferred.size()); ++r) {
+    if (!found[r].isTensor() || !inferred[r].isTensor()) continue;
+    const at::Tensor &one = found[r].toTensor(), &other = inferred[r].toTensor();
+    if (!one.defined() || !other.defined() || one.scalar_type() == other.scalar_type()) continue;
+    inferred[r] = at::empty_strided(other.sizes(), other.strides(), other.options().dtype(one.scalar_type()));
+  }
+}
+
 int64_t Elements(at::ArrayRef<c10::IValue> values) {
   int64_t elements = 0;
   for (const c10::IValue& v : values) {
@@ -142,6 +152,7 @@ int64_t Elements(at::ArrayRef<c10::IValue> values) {
 struct Trial {
   std::exception_ptr error;  // the one complaint about all contents
   bool as_inferred = true;
+  torch::jit::Stack results;  // without a complaint
 };
 
 Trial Try(const Operator& op, const StandIns& stand_ins, const torch::jit::Stack& inferred) {
@@ -151,7 +162,10 @@ Trial Try(const Operator& op, const StandIns& stand_ins, const torch::jit::Stack
     std::string message;
     torch::jit::Stack stack = stand_ins.Make(contents);
     const std::exception_ptr error = Complaint(op, stack, message);
-    if (!error) return {nullptr, AsInferred(stack, inferred)};
+    if (!error) {
+      const bool as_inferred = AsInferred(stack, inferred);
+      return {nullptr, as_inferred, std::move(stack)};
+    }
     if (trial.error && message != complaint) return {};
     trial.error = error;
     complaint = message;
@@ -162,7 +176,7 @@ Trial Try(const Operator& op, const StandIns& stand_ins, const torch::jit::Stack
 }  // namespace
 
 bool CheckOnHost(const Operator& op, const Call& call, at::ArrayRef<c10::IValue> arguments,
-                 const torch::jit::Stack& inferred) {
+                 torch::jit::Stack& inferred) {
   // Operators of users may do more than compute; random ones would draw; factories have nothing to be wrong about.
   if (op.seeded || call.operands.empty() || op.op.schema().getNamespace() != "aten" ||
       !op.op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU)) {
@@ -176,7 +190,10 @@ bool CheckOnHost(const Operator& op, const Call& call, at::ArrayRef<c10::IValue>
     trial = Try(op, StandIns(op, arguments, false), inferred);
   }
   const bool lowered = (trial.error || !trial.as_inferred) && Engine::Get().backend().CanLower(call);
-  if (!trial.error) return trial.as_inferred || lowered;
+  if (!trial.error) {
+    if (trial.as_inferred) AdoptTypes(trial.results, inferred);
+    return trial.as_inferred || lowered;
+  }
   try {
     std::rethrow_exception(trial.error);
   } catch (const c10::NotImplementedError&) {

@@ -10,10 +10,10 @@
 namespace tpu {
 
 // Runs the CPU's kernel on stand-ins of the same kinds. Only a complaint that stays the same whatever the stand-ins
-// hold is about shapes and types; it is raised. `call` is described; `inferred` is what shape inference returned. False
-// when there is no lowering and the kernel leaves results empty that shape inference thinks full, or the reverse:
-// workspaces that depend on the device.
+// hold is about shapes and types; it is raised. `call` is described; `inferred` is what shape inference returned, and
+// gets the kernel's element types where these differ. False when there is no lowering and the kernel leaves results
+// empty that shape inference thinks full, or the reverse: workspaces that depend on the device.
 bool CheckOnHost(const Operator& op, const Call& call, at::ArrayRef<c10::IValue> arguments,
-                 const torch::jit::Stack& inferred);
+                 torch::jit::Stack& inferred);
 
 }  // namespace tpu

@@ -165,7 +165,8 @@ void DescribeOperands(const Operator& op, const Collected& collected, Signature&
   for (int i = 0; i < 2; ++i) s.call.operands.push_back({TensorType{DType::kInt64, {}}, true});
 }
 
-void AddResult(Signature& s, const at::Tensor& t, c10::ScalarType type) {
+void AddResult(Signature& s, const at::Tensor& t) {
+  const c10::ScalarType type = t.defined() ? t.scalar_type() : c10::ScalarType::Float;
   const Layout* layout = nullptr;
   if (t.defined()) layout = InternLayout(type, t.sizes(), t.strides());
   // A result that is not asked for (an output mask) is an empty placeholder.
@@ -173,6 +174,26 @@ void AddResult(Signature& s, const at::Tensor& t, c10::ScalarType type) {
   s.results.push_back(layout);
   s.host_kernel->results.push_back(type);
   if (layout) s.random_counters += static_cast<uint64_t>(t.numel());
+}
+
+// The results: `returned` but for aliases, then the written arguments.
+void DescribeResults(const Operator& op, const torch::jit::Stack& returned, const torch::jit::Stack& arguments,
+                     Signature& s) {
+  s.call.results.clear();
+  s.results.clear();
+  s.host_kernel->results.clear();
+  s.random_counters = 0;
+  for (size_t r = 0; r < op.return_alias.size(); ++r) {
+    if (op.return_alias[r] >= 0) continue;
+    if (returned[r].isTensor()) {
+      AddResult(s, returned[r].toTensor());
+    } else {
+      for (const at::Tensor& t : TensorsOf(returned[r])) AddResult(s, t);
+    }
+  }
+  for (int m : op.mutated) {
+    for (const at::Tensor& t : TensorsOf(arguments[m])) AddResult(s, t);
+  }
 }
 
 }  // namespace
@@ -218,21 +239,11 @@ std::unique_ptr<Signature> Infer(const Operator& op, at::ArrayRef<c10::IValue> a
   s->call.promoted = Promoted(op, meta_arguments);
   DescribeArguments(op, arguments, collected, *s);
   DescribeOperands(op, collected, *s);
-  for (size_t r = 0; r < op.return_alias.size(); ++r) {
-    if (op.return_alias[r] >= 0) continue;
-    if (meta[r].isTensor()) {
-      const at::Tensor& t = meta[r].toTensor();
-      AddResult(*s, t, t.defined() ? t.scalar_type() : c10::ScalarType::Float);
-    } else {
-      for (const at::Tensor& t : TensorsOf(meta[r])) AddResult(*s, t, t.scalar_type());
-    }
-  }
-  for (int m : op.mutated) {
-    for (const at::Tensor& t : TensorsOf(meta_arguments[m])) AddResult(*s, t, t.scalar_type());
-    if (!op.functional_form) s->host_kernel->mutated.push_back(m);
-  }
-  FinishCall(s->call);
+  if (!op.functional_form) s->host_kernel->mutated = op.mutated;
+  DescribeResults(op, meta, meta_arguments, *s);
   s->recordable = CheckOnHost(op, s->call, arguments, meta);
+  DescribeResults(op, meta, meta_arguments, *s);  // with the types that the kernel gives
+  FinishCall(s->call);
   s->plain = s->recordable && s->results.size() == 1 && s->results[0] != nullptr && op.out.empty() && !op.seeded;
   s->call.host_kernel = s->host_kernel.get();
   return s;
@@ -245,6 +256,7 @@ void FinishCall(Call& call) {
   for (const TensorType& type : call.results) call.result_bytes += type.bytes();
   const CompilerBackend& backend = Engine::Get().backend();
   call.boundary = backend.IsBoundary(call);
+  call.is_view = call.op == "tpu::view";
   if (!backend.HoldsCalls()) {
     call.needs_program = backend.CanLower(call);
     call.alone = !call.needs_program;

@@ -8,6 +8,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "dispatcher/convert.h"
+#include "runtime/hash.h"
 
 namespace tpu {
 namespace {
@@ -25,13 +26,9 @@ struct Hash {
   size_t operator()(const T& x) const {
     const Key k = KeyOf(x);
     uint64_t h = static_cast<uint64_t>(k.type) + 0x9E37;
-    const auto mix = [&h](uint64_t v) {
-      const __uint128_t p = static_cast<__uint128_t>(h ^ v) * 0x9E3779B97F4A7C15ull;
-      h = static_cast<uint64_t>(p) ^ static_cast<uint64_t>(p >> 64);
-    };
-    for (int64_t v : k.sizes) mix(static_cast<uint64_t>(v));
-    mix(~0ull);
-    for (int64_t v : k.strides) mix(static_cast<uint64_t>(v));
+    for (int64_t v : k.sizes) h = HashMix(h, static_cast<uint64_t>(v));
+    h = HashMix(h, ~0ull);
+    for (int64_t v : k.strides) h = HashMix(h, static_cast<uint64_t>(v));
     return h;
   }
 };

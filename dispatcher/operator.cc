@@ -7,6 +7,7 @@
 
 #include "dispatcher/calls.h"
 #include "jit/engine.h"
+#include "runtime/hash.h"
 
 namespace tpu {
 namespace {
@@ -156,10 +157,7 @@ Operator& Operator::Of(const c10::OperatorHandle& op) {
 
 size_t Operator::Words::operator()(absl::Span<const uint64_t> w) const {
   uint64_t h = w.size();
-  for (uint64_t x : w) {
-    const __uint128_t p = static_cast<__uint128_t>(h ^ x) * 0x9E3779B97F4A7C15ull;
-    h = static_cast<uint64_t>(p) ^ static_cast<uint64_t>(p >> 64);
-  }
+  for (uint64_t x : w) h = HashMix(h, x);
   return h;
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/hash.h"
+
 namespace tpu {
 namespace {
 
@@ -46,9 +48,20 @@ FragmentEntry::~FragmentEntry() {
   for (auto& e : executables) delete e.load();
 }
 
-FragmentEntry* FragmentTable::FindOrInsert(uint64_t hash, absl::Span<const Node> nodes,
+void FragmentEntry::NoteSuccessor(FragmentEntry* next) {
+  auto it = std::find(successors.begin(), successors.end(), next);
+  if (it == successors.end()) --it;  // the one not seen for longest goes
+  std::rotate(successors.begin(), it, it + 1);
+  successors[0] = next;
+}
+
+FragmentEntry* FragmentTable::FindOrInsert(absl::Span<const Node> nodes,
                                            absl::Span<const ValueId> operands, absl::Span<const ValueId> outputs,
                                            absl::Span<const OperandType> inputs, uint32_t num_results, bool* inserted) {
+  uint64_t hash = 0;
+  for (const Node& node : nodes) hash = HashMix(hash, reinterpret_cast<uintptr_t>(node.call));
+  for (ValueId v : operands) hash = HashMix(hash, static_cast<uint32_t>(v));
+  for (ValueId v : outputs) hash = HashMix(hash, static_cast<uint32_t>(v));
   auto& bucket = entries_[hash];
   for (const auto& entry : bucket) {
     if (Same(entry->fragment, nodes, operands, outputs)) {

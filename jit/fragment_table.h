@@ -4,6 +4,7 @@
 // compile pool and read by stream threads. Entries live as long as the process.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -35,19 +36,21 @@ struct FragmentEntry {
   std::atomic<int64_t> runs{0};
   // One executable a device, set once (release) by the compile pool; owned here.
   std::vector<std::atomic<Executable*>> executables;
-  // The fragment that followed this one last time in its window: what recording expects next.
-  FragmentEntry* successor = nullptr;
+  // The fragments that followed this one in its window, the latest first (null: fewer have): what recording expects
+  // next. Guarded by the recording lock.
+  std::array<FragmentEntry*, 6> successors{};
 
   explicit FragmentEntry(int devices) : executables(devices) {}
   ~FragmentEntry();
+  void NoteSuccessor(FragmentEntry* next);
 };
 
 class FragmentTable {
  public:
   explicit FragmentTable(int devices) : devices_(devices) {}
 
-  // `hash` covers exactly what the spans hold. `inputs` is consulted only for a new entry.
-  FragmentEntry* FindOrInsert(uint64_t hash, absl::Span<const Node> nodes, absl::Span<const ValueId> operands,
+  // `inputs` is consulted only for a new entry.
+  FragmentEntry* FindOrInsert(absl::Span<const Node> nodes, absl::Span<const ValueId> operands,
                               absl::Span<const ValueId> outputs, absl::Span<const OperandType> inputs,
                               uint32_t num_results, bool* inserted);
   std::vector<const FragmentEntry*> All() const;

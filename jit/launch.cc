@@ -15,12 +15,14 @@ std::shared_ptr<const absl::Status> Shared(const absl::Status& status) {
   return std::make_shared<const absl::Status>(status);
 }
 
-bool IsView(const Call& call) { return call.op == "tpu::view"; }
-
 }  // namespace
 
-void Launch::Queue(uint64_t sequence) {
-  for (ValueRef& v : outputs) v->sequence_ = sequence;
+bool Launch::Brief() const {
+  const Executable* executable = entry_.executables[stream_.device_index()].load(std::memory_order_acquire);
+  return executable != nullptr && executable->brief() &&
+         std::all_of(inputs.begin(), inputs.end(), [this](const Input& in) {
+           return !in.value || in.value->stream_ == &stream_ || in.value->done();
+         });
 }
 
 void Launch::Run() {
@@ -103,7 +105,7 @@ void Launch::RunNodeByNode(std::vector<Argument>& arguments) {
     in.clear();
     std::shared_ptr<const absl::Status> error = TakeOperands(i, arguments, results, in);
     NodeResult* const first = &results[node.results_begin];
-    if (!error && IsView(*node.call) && !node.call->needs_program && in[0].window == nullptr &&
+    if (!error && node.call->is_view && !node.call->needs_program && in[0].window == nullptr &&
         entry_.last_use[node.results_begin] < n) {
       *first = {std::move(in[0].argument.buffer), node.call, nullptr};  // its readers take the window themselves
       continue;

@@ -28,9 +28,9 @@ class Launch {
   std::vector<Input> inputs;
   std::vector<ValueRef> outputs;
 
-  // Gives every output its place in the stream's order.
-  void Queue(uint64_t sequence);
   void Run();
+  // It would be over within microseconds and waits for nothing but its own stream.
+  bool Brief() const;
 
  private:
   // What a node gave at tier 0: a buffer, or with `window` (a "tpu::view") that window of it.

@@ -1,5 +1,6 @@
 #include "jit/window.h"
 
+#include <algorithm>
 #include <atomic>
 #include <utility>
 
@@ -18,14 +19,9 @@ constexpr uint64_t kContentMask = 7;
 // The part of the device's memory that a window's results may need, were all of them kept.
 constexpr int64_t kShareOfMemory = 2;
 // Values kept for the next fragment.
-constexpr size_t kMaxSpare = 256;
+constexpr size_t kMaxSpare = 512;
 // How many launches the host may be ahead of the device.
 constexpr uint64_t kMaxAhead = 48;
-
-uint64_t Mix(uint64_t h, uint64_t x) {
-  const __uint128_t p = static_cast<__uint128_t>(h ^ x) * 0x9E3779B97F4A7C15ull;
-  return static_cast<uint64_t>(p) ^ static_cast<uint64_t>(p >> 64);
-}
 
 uint64_t NextEpoch() {
   static std::atomic<uint64_t> epoch{0};
@@ -53,29 +49,23 @@ void Window::Record(const Call& call, absl::Span<const Operand> operands, absl::
   std::string where = cold_.load(std::memory_order_relaxed) ? engine_.Where() : std::string();
   {
     std::lock_guard<std::mutex> lock(engine_.recording_lock());
-    if ((call.boundary && nodes_.size() >= kOpsBeforeBoundary) || (call.alone && !nodes_.empty())) {
+    if (call.boundary && num_nodes_ >= kOpsBeforeBoundary) {
+      CutLocked(CutReason::kContent, call.op);  // held views are this call's: they stay with it
+      cut_before = true;
+    }
+    if (call.is_view && engine_.mode() == Mode::kFused) {
+      results[0] = NewValue(call.results[0]);
+      held_.push_back({&call, ValueRef(operands[0].value), results[0], std::move(where)});
+      return;
+    }
+    PlaceHeld();
+    if (call.alone && num_nodes_ > 0) {
       CutLocked(CutReason::kContent, call.op);
       cut_before = true;
     }
-    Follow(call, std::move(where));
-    Node node{&call, static_cast<uint32_t>(operands_.size()), static_cast<uint32_t>(results_.size())};
-    uint64_t h = Mix(hash_, reinterpret_cast<uintptr_t>(&call));
-    for (size_t i = 0; i < operands.size(); ++i) {
-      const ValueId id = InputIdOf(operands[i], call.operands[i]);
-      operands_.push_back(id);
-      h = Mix(h, static_cast<uint32_t>(id));
-    }
-    hash_ = h;
-    nodes_.push_back(node);
-    bytes_ += call.result_bytes;
-    for (size_t i = 0; i < call.results.size(); ++i) {
-      ValueRef value = NewValue(call.results[i]);
-      results_.push_back(value);
-      results[i] = std::move(value);
-    }
-    std::atomic<int64_t>& recorded = Metrics::Get().recorded_ops;  // written under the lock only: no locked add
-    recorded.store(recorded.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    const size_t n = nodes_.size();
+    for (size_t i = 0; i < call.results.size(); ++i) results[i] = NewValue(call.results[i]);
+    Place(call, operands, results, std::move(where));
+    const size_t n = num_nodes_;
     if (n >= static_cast<size_t>(Flags::Get().window_ops)) {
       CutLocked(CutReason::kBound, call.op);
       cut_after = true;
@@ -111,12 +101,36 @@ ValueRef Window::NewValue(const TensorType& type) {
     value->type_ = &type;
   }
   value->window_.store(this, std::memory_order_relaxed);
-  value->epoch_ = epoch_;
-  value->id_ = static_cast<int32_t>(results_.size());
+  value->epoch_ = 0;  // until it is placed
   return value;
 }
 
-ValueId Window::InputIdOf(const Operand& operand, const OperandType& type) {
+// Makes the call the next node.
+void Window::Place(const Call& call, absl::Span<const Operand> operands, absl::Span<const ValueRef> results,
+                   std::string where) {
+  const bool followed = expected_ != nullptr && (IsNext(*expected_, call, operands) || FollowAnother(call, operands));
+  if (!followed) Append(call, operands, std::move(where));
+  std::atomic<int64_t>& recorded = Metrics::Get().recorded_ops;  // written under the lock only: no locked add
+  recorded.store(recorded.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  ++num_nodes_;
+  bytes_ += call.result_bytes;
+  for (const ValueRef& value : results) {
+    value->epoch_ = epoch_;
+    value->id_ = static_cast<int32_t>(results_.size());
+    results_.push_back(value);
+  }
+}
+
+void Window::PlaceHeld() {
+  for (Held& view : held_) {
+    const Operand operand{view.operand.get(), 0};
+    Place(*view.call, {&operand, 1}, {&view.result, 1}, std::move(view.where));
+  }
+  held_.clear();
+}
+
+// The operand's number: of a result of this window, or of an input, new or old.
+ValueId Window::IdOf(const Operand& operand) {
   Value* value = operand.value;
   if (value != nullptr && value->epoch_ == epoch_) return value->id_;
   const ValueId id = InputId(static_cast<int>(inputs_.size()));
@@ -125,19 +139,66 @@ ValueId Window::InputIdOf(const Operand& operand, const OperandType& type) {
     value->id_ = id;
   }
   inputs_.push_back({ValueRef(value), operand.bits});
-  input_types_.push_back(type);
   return id;
 }
 
-void Window::Follow(const Call& call, std::string where) {
-  const size_t n = nodes_.size();
-  if (expected_ != nullptr && n < expected_->fragment.nodes.size() && expected_->fragment.nodes[n].call == &call)
-    return;
-  if (expected_ != nullptr) {
-    Expect(nullptr);
-    where_begin_ = n;
+// True if the call on these operands is the next node of `entry`, whose nodes so far are the window's. Else nothing has
+// changed.
+bool Window::IsNext(const FragmentEntry& entry, const Call& call, absl::Span<const Operand> operands) {
+  const Fragment& f = entry.fragment;
+  if (num_nodes_ >= f.nodes.size() || f.nodes[num_nodes_].call != &call) return false;
+  const ValueId* expected = f.operands.data() + f.nodes[num_nodes_].operands_begin;
+  const size_t known_inputs = inputs_.size();
+  for (const Operand& operand : operands) {
+    if (IdOf(operand) == *expected++) continue;
+    while (inputs_.size() > known_inputs) {
+      if (inputs_.back().value) inputs_.back().value->epoch_ = 0;
+      inputs_.pop_back();
+    }
+    return false;
+  }
+  return true;
+}
+
+// Of the other fragments that came after the previous one, the first that has begun like this and goes on so; without
+// one, the window keeps calls itself from here on.
+bool Window::FollowAnother(const Call& call, absl::Span<const Operand> operands) {
+  for (FragmentEntry* other : previous_->successors) {
+    if (other == nullptr || other == expected_ || !HasPrefix(*other) || !IsNext(*other, call, operands)) continue;
+    Expect(other);
+    return true;
+  }
+  StopFollowing();
+  return false;
+}
+
+// True if the window's nodes, which are those of expected_, are the first of `entry`.
+bool Window::HasPrefix(const FragmentEntry& entry) const {
+  const Fragment &a = expected_->fragment, &b = entry.fragment;
+  if (b.nodes.size() < num_nodes_) return false;
+  for (size_t i = 0; i < num_nodes_; ++i) {
+    if (a.nodes[i].call != b.nodes[i].call) return false;
+  }
+  const size_t operands = a.OperandsEnd(num_nodes_);
+  return std::equal(a.operands.begin(), a.operands.begin() + operands, b.operands.begin());
+}
+
+void Window::Append(const Call& call, absl::Span<const Operand> operands, std::string where) {
+  nodes_.push_back({&call, static_cast<uint32_t>(operands_.size()), static_cast<uint32_t>(results_.size())});
+  for (size_t i = 0; i < operands.size(); ++i) {
+    operands_.push_back(IdOf(operands[i]));
+    if (inputs_.size() > input_types_.size()) input_types_.push_back(call.operands[i]);
   }
   where_.push_back(std::move(where));
+}
+
+void Window::StopFollowing() {
+  const Fragment& f = expected_->fragment;
+  nodes_.assign(f.nodes.begin(), f.nodes.begin() + num_nodes_);
+  operands_.assign(f.operands.begin(), f.operands.begin() + f.OperandsEnd(num_nodes_));
+  input_types_.assign(f.inputs.begin(), f.inputs.begin() + inputs_.size());
+  where_begin_ = num_nodes_;
+  Expect(nullptr);
 }
 
 void Window::Expect(FragmentEntry* entry) {
@@ -155,19 +216,17 @@ void Window::CollectOutputs() {
 void Window::Cut(CutReason reason, const std::string& what) {
   const std::string where = engine_.Where();  // before the lock, as in Record
   std::lock_guard<std::mutex> lock(engine_.recording_lock());
+  PlaceHeld();
   CutLocked(reason, what, where);
 }
 
 void Window::CutLocked(CutReason reason, const std::string& what, const std::string& where) {
-  if (nodes_.empty()) return;
+  if (num_nodes_ == 0) return;
   Metrics& metrics = Metrics::Get();
-  metrics.CountCut(reason, where, what, static_cast<int>(nodes_.size()));
+  metrics.CountCut(reason, where, what, static_cast<int>(num_nodes_));
   CollectOutputs();
-  uint64_t h = hash_;
-  for (ValueId v : outputs_) h = Mix(h, static_cast<uint32_t>(v));
   bool inserted = false;
-  FragmentEntry* entry = engine_.table().FindOrInsert(h, nodes_, operands_, outputs_, input_types_,
-                                                      static_cast<uint32_t>(results_.size()), &inserted);
+  FragmentEntry* entry = FindEntry(&inserted);
   if (inserted) {
     metrics.fragments_distinct.fetch_add(1, std::memory_order_relaxed);
     if (nodes_.front().call->alone) entry->state = FragmentEntry::State::kFailed;  // there is nothing to compile
@@ -178,29 +237,48 @@ void Window::CutLocked(CutReason reason, const std::string& what, const std::str
   } else {
     metrics.fragments_known.fetch_add(1, std::memory_order_relaxed);
   }
-  metrics.dropped_ops.fetch_add(static_cast<int64_t>(nodes_.size()) - entry->live_ops, std::memory_order_relaxed);
-  if (!outputs_.empty()) Launch(*entry);
+  metrics.dropped_ops.fetch_add(static_cast<int64_t>(num_nodes_) - entry->live_ops, std::memory_order_relaxed);
+  if (!outputs_.empty()) Launch(*entry, reason == CutReason::kRead);
 
-  if (previous_ != nullptr) previous_->successor = entry;
+  if (previous_ != nullptr) previous_->NoteSuccessor(entry);
   previous_ = entry;
   Reset();
-  Expect(entry->successor);
+  Expect(entry->successors.front());
 }
 
-void Window::Launch(FragmentEntry& entry) {
+// The entry of what is recorded with these outputs, known or new.
+FragmentEntry* Window::FindEntry(bool* inserted) {
+  if (expected_ != nullptr) {
+    const auto is_it = [&](const FragmentEntry& e) {
+      return e.fragment.nodes.size() == num_nodes_ && e.fragment.outputs == outputs_;
+    };
+    if (is_it(*expected_)) return expected_;
+    for (FragmentEntry* other : previous_->successors) {
+      if (other != nullptr && is_it(*other) && HasPrefix(*other)) return other;
+    }
+    StopFollowing();
+  }
+  return engine_.table().FindOrInsert(nodes_, operands_, outputs_, input_types_,
+                                      static_cast<uint32_t>(results_.size()), inserted);
+}
+
+void Window::Launch(FragmentEntry& entry, bool awaited) {
   Metrics::Get().fragments_launched.fetch_add(1, std::memory_order_relaxed);
   auto launch = std::make_shared<tpu::Launch>(engine_, stream_, entry);
   launch->inputs = std::move(inputs_);
   launch->outputs.reserve(outputs_.size());
   for (ValueId v : outputs_) launch->outputs.push_back(results_[v]);
-  launch->Queue(stream_.enqueued() + 1);
-  // The launch's own references are dropped on the stream's thread right after the run, before it counts as completed.
-  stream_.Enqueue([launch = std::move(launch)] { launch->Run(); });
+  awaited = awaited && launch->Brief();
+  // The launch's own references are dropped right after the run, before it counts as completed.
+  Stream::Task task = [launch = std::move(launch)] { launch->Run(); };
+  const uint64_t sequence = awaited ? stream_.EnqueueAwaited(std::move(task)) : stream_.Enqueue(std::move(task));
+  for (ValueId v : outputs_) results_[v]->sequence_ = sequence;
   engine_.Launched(entry);
 }
 
 void Window::Reset() {
   epoch_ = NextEpoch();
+  num_nodes_ = 0;
   nodes_.clear();
   operands_.clear();
   for (ValueRef& v : results_) {
@@ -211,7 +289,6 @@ void Window::Reset() {
   results_.clear();
   inputs_.clear();
   input_types_.clear();
-  hash_ = 0;
   bytes_ = 0;
   Expect(nullptr);
   where_.clear();

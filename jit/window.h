@@ -1,7 +1,8 @@
 // The pending operations of one stream, and the rule by which they become fragments.
 //
 // The dispatcher records into it; reads, synchronisation, bounds and content-defined points cut it. A cut hands the
-// fragment to the stream at once. All windows of a process share the engine's recording lock; no call here blocks on
+// fragment to the stream at once. What followed a fragment before is expected after it again: while calls are the
+// expected ones they are compared, and no graph is built. All windows of a process share the engine's recording lock; no call here blocks on
 // the device while holding it.
 #pragma once
 
@@ -42,11 +43,19 @@ class Window {
   friend class Engine;
 
   void CutLocked(CutReason reason, const std::string& what, const std::string& where = "");
-  ValueId InputIdOf(const Operand& operand, const OperandType& type);
+  void Place(const Call& call, absl::Span<const Operand> operands, absl::Span<const ValueRef> results,
+             std::string where);
+  void PlaceHeld();
+  ValueId IdOf(const Operand& operand);
+  bool FollowAnother(const Call& call, absl::Span<const Operand> operands);
+  bool IsNext(const FragmentEntry& entry, const Call& call, absl::Span<const Operand> operands);
+  bool HasPrefix(const FragmentEntry& entry) const;
+  void Append(const Call& call, absl::Span<const Operand> operands, std::string where);
+  void StopFollowing();
   void Expect(FragmentEntry* entry);
   void CollectOutputs();
-  void Launch(FragmentEntry& entry);
-  void Follow(const Call& call, std::string where);
+  FragmentEntry* FindEntry(bool* inserted);
+  void Launch(FragmentEntry& entry, bool awaited);
   void Reset();
   ValueRef NewValue(const TensorType& type);
 
@@ -54,20 +63,29 @@ class Window {
   Stream& stream_;
   // Everything below is guarded by the engine's recording lock.
   uint64_t epoch_ = 0;
-  std::vector<Node> nodes_;
-  std::vector<ValueId> operands_;
-  std::vector<ValueRef> results_;
-  std::vector<tpu::Launch::Input> inputs_;
-  std::vector<OperandType> input_types_;
-  std::vector<ValueId> outputs_;  // scratch of a cut
-  std::vector<ValueRef> spare_;   // values that died unseen, to be used again
-  uint64_t hash_ = 0;
+  size_t num_nodes_ = 0;
   int64_t bytes_ = 0;            // of all results
   const int64_t bytes_allowed_;  // before the window is cut
-  // Recording follows a known fragment while each call is the expected one; while it doesn't, lines are noted.
+  std::vector<ValueRef> results_;
+  // Views not placed yet: they go where the next call goes, which reads them, be it in the next fragment. A view cut
+  // from its reader would be a copy.
+  struct Held {
+    const Call* call;
+    ValueRef operand, result;
+    std::string where;
+  };
+  std::vector<Held> held_;
+  std::vector<tpu::Launch::Input> inputs_;
+  std::vector<ValueId> outputs_;  // scratch of a cut
+  std::vector<ValueRef> spare_;   // values that died unseen, to be used again
+  FragmentEntry* previous_ = nullptr;
+  // The known fragment that is being followed: all num_nodes_ calls and their operands were its. Null: the calls are
+  // kept in what follows here, and the lines they come from.
   FragmentEntry* expected_ = nullptr;
   std::atomic<bool> cold_{true};  // expected_ is null; read outside the lock as a hint
-  FragmentEntry* previous_ = nullptr;
+  std::vector<Node> nodes_;
+  std::vector<ValueId> operands_;
+  std::vector<OperandType> input_types_;
   std::vector<std::string> where_;  // of nodes from where_begin_ on
   size_t where_begin_ = 0;
 };

@@ -53,6 +53,8 @@ class Executable {
                               const NodeRunner& run_node) = 0;
   // How many nodes each launch hands to run_node (0 for most).
   virtual int calls_per_launch() const = 0;
+  // A launch takes microseconds, on the calling thread alone, and asks no host kernel.
+  virtual bool brief() const { return false; }
 };
 
 class Device {

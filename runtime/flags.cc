@@ -56,7 +56,7 @@ const Declaration kDeclarations[] = {
      Choice{&Flags::mode, "fused,strict,debug"}},
     {"TORCH_TPU_DUMP", "", "directory to which every compile stage is written; empty: none",
      Choice{&Flags::dump, nullptr}},
-    {"TORCH_TPU_WINDOW", "256", "the most operations a fragment holds", Integer{&Flags::window_ops, 1}},
+    {"TORCH_TPU_WINDOW", "512", "the most operations a fragment holds", Integer{&Flags::window_ops, 1}},
 };
 
 // "4GiB", "512m", "1.5G", "1000000": bytes. Suffixes are powers of 1024 whether or not the i is written.

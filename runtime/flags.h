@@ -27,7 +27,7 @@ struct Flags {
   std::string fallback;        // TORCH_TPU_FALLBACK: "host" or "error"
   std::string mode;            // TORCH_TPU_MODE: fused, strict, debug
   std::string dump;            // TORCH_TPU_DUMP: a directory to which every compile stage is written
-  int window_ops = 256;        // TORCH_TPU_WINDOW: the most operations a fragment holds
+  int window_ops = 512;        // TORCH_TPU_WINDOW: the most operations a fragment holds
 
   static const Flags& Get();
   // Reads the environment anew (tests); everything else uses Get(). A bad value is told on stderr and the default used.

@@ -69,12 +69,13 @@ void Blocking(const std::function<void()>& wait) {
 }
 
 struct Stream::Queue {
-  std::mutex mutex;              // guards tasks, asleep, and changes of wake_at and stop
+  std::mutex mutex;              // guards tasks, asleep, and changes of borrowed, wake_at and stop
   std::condition_variable work;  // the thread waits here for tasks
   std::condition_variable done;  // callers wait here for completion or room
   // The least sequence number that somebody sleeps for: completing it, and no other, costs a notify.
   std::atomic<uint64_t> wake_at{UINT64_MAX};
   std::atomic<bool> stop{false};
+  std::atomic<bool> borrowed{false};  // a caller runs a task in the thread's place
   bool asleep = false;
   std::deque<Task> tasks;
   nanoseconds usual_gap{0};  // the thread's own: how long it lately waited for a task
@@ -136,6 +137,31 @@ uint64_t Stream::Enqueue(Task task) {
   return sequence;
 }
 
+uint64_t Stream::EnqueueAwaited(Task task) {
+  if (InForkedChild() || OnOwnThread()) return Enqueue(std::move(task));
+  std::unique_lock lock(queue_->mutex);
+  if (enqueued() != completed() || queue_->borrowed) {
+    lock.unlock();
+    return Enqueue(std::move(task));
+  }
+  const uint64_t sequence = completed() + 1;
+  queue_->borrowed = true;
+  enqueued_.store(sequence, std::memory_order_release);
+  lock.unlock();
+  const Stream* const outer = std::exchange(own_stream, this);
+  task();
+  task = nullptr;
+  own_stream = outer;
+  Complete(sequence);
+  lock.lock();
+  queue_->borrowed = false;
+  const bool wake = queue_->asleep && !queue_->tasks.empty();
+  if (wake) queue_->asleep = false;
+  lock.unlock();
+  if (wake) queue_->work.notify_one();
+  return sequence;
+}
+
 void Stream::WaitFor(uint64_t sequence) {
   if (Done(sequence) || OnOwnThread() || InForkedChild()) return;
   if (SpinFor(kWaiterSpin, [&] { return Done(sequence); })) return;
@@ -155,7 +181,7 @@ void Stream::SleepUntil(uint64_t sequence) {
 
 bool Stream::WaitForWork() {
   auto ready = [this] {
-    return enqueued_.load(std::memory_order_acquire) > completed_.load(std::memory_order_relaxed) ||
+    return (enqueued() > completed() && !queue_->borrowed.load(std::memory_order_acquire)) ||
            queue_->stop.load(std::memory_order_relaxed);
   };
   if (!ready()) {
@@ -171,7 +197,7 @@ bool Stream::WaitForWork() {
     const nanoseconds gap = std::min<nanoseconds>(Clock::now() - start, 4 * kBusyGap);
     queue_->usual_gap = (queue_->usual_gap * 3 + gap) / 4;
   }
-  return enqueued_.load(std::memory_order_acquire) > completed_.load(std::memory_order_relaxed);
+  return enqueued() > completed();
 }
 
 void Stream::Run() {
@@ -180,21 +206,24 @@ void Stream::Run() {
     Task task;
     {
       std::lock_guard lock(queue_->mutex);
+      if (queue_->tasks.empty() || queue_->borrowed) continue;
       task = std::move(queue_->tasks.front());
       queue_->tasks.pop_front();
     }
     task();
     task = nullptr;  // what it held is free before anybody sees it completed
-    const uint64_t sequence = completed_.load(std::memory_order_relaxed) + 1;
-    completed_.store(sequence, std::memory_order_seq_cst);
-    if (sequence >= queue_->wake_at.load(std::memory_order_seq_cst)) {
-      {
-        std::lock_guard lock(queue_->mutex);
-        queue_->wake_at.store(UINT64_MAX, std::memory_order_relaxed);  // those who wait for more set it again
-      }
-      queue_->done.notify_all();
-    }
+    Complete(completed() + 1);
   }
+}
+
+void Stream::Complete(uint64_t sequence) {
+  completed_.store(sequence, std::memory_order_seq_cst);
+  if (sequence < queue_->wake_at.load(std::memory_order_seq_cst)) return;
+  {
+    std::lock_guard lock(queue_->mutex);
+    queue_->wake_at.store(UINT64_MAX, std::memory_order_relaxed);  // those who wait for more set it again
+  }
+  queue_->done.notify_all();
 }
 
 void Event::Record(Stream& stream) {

@@ -28,8 +28,9 @@ using mlir::Value;
 
 constexpr double kStepNanoseconds = 3000;  // what a step of its own costs: start, wait, memory
 constexpr size_t kMaxGroupOps = 200;
-constexpr size_t kMaxPointers = 60;
+constexpr int kMaxPointers = 60;
 constexpr int64_t kSmallElements = 1 << 14;
+constexpr int kMaxStreams = 10;  // large tensors that a loop walks along at once: beyond, prefetchers and TLBs lose them
 
 // A view that something other than a kernel reads where it can: by strides (dot), or as the same bytes (reshape).
 bool ReadInPlace(Operation* user, Value v) {
@@ -64,7 +65,7 @@ class Fuser {
   void Producers(Value v, llvm::SetVector<Operation*>& anchors) const;
   llvm::SmallVector<Value> OutputsOf(const llvm::SetVector<Operation*>& ops) const;
   bool UsedOutside(Value v, const llvm::SetVector<Operation*>& ops) const;
-  bool TryJoin(int a, int b);
+  bool TryJoin(int a, int b, int max_streams = kMaxPointers);
   bool PathBetween(int from, int to) const;
   void JoinAlongEdges();
   void JoinSiblings();
@@ -234,7 +235,13 @@ bool Fuser::PathBetween(int from, int to) const {
   return false;
 }
 
-bool Fuser::TryJoin(int a, int b) {
+int Streams(const LoopNest& nest) {
+  const auto large = [](Value v) { return ir::TensorTypeOf(v).getNumElements() > kSmallElements; };
+  return static_cast<int>(llvm::count_if(nest.inputs, large)) +
+         (nest.full_count() > kSmallElements ? static_cast<int>(nest.outputs.size()) : 0);
+}
+
+bool Fuser::TryJoin(int a, int b, int max_streams) {
   if (a == b || refused_.count({a, b})) return false;
   Group& first = groups_.at(a);
   Group& second = groups_.at(b);
@@ -249,7 +256,8 @@ bool Fuser::TryJoin(int a, int b) {
   joined.outputs = OutputsOf(joined.ops);
   if (joined.outputs.empty()) return refuse();
   auto nest = AnalyzeLoopNest([&](Operation* op) { return joined.ops.contains(op); }, joined.outputs);
-  if (!nest || nest->inputs.size() + nest->outputs.size() > kMaxPointers) return refuse();
+  if (!nest || static_cast<int>(nest->inputs.size() + nest->outputs.size()) > kMaxPointers) return refuse();
+  if (Streams(*nest) > max_streams) return refuse();
   joined.cost = nest->Cost() + kStepNanoseconds;
   if (joined.cost > first.cost + second.cost) return refuse();
   if (PathBetween(a, b) || PathBetween(b, a)) return refuse();
@@ -310,7 +318,7 @@ void Fuser::JoinSiblings() {
     }
     for (size_t i = 0; i < list.size(); ++i) {
       for (size_t j = i + 1; j < list.size() && j < i + 8; ++j) {
-        if (groups_.count(list[i]) && groups_.count(list[j])) TryJoin(list[i], list[j]);
+        if (groups_.count(list[i]) && groups_.count(list[j])) TryJoin(list[i], list[j], kMaxStreams);
       }
     }
   }

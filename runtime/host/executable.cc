@@ -23,6 +23,7 @@ class PlanExecutable final : public Executable {
   absl::Status Load(CodeLoader* loader);
   absl::Status Launch(absl::Span<Argument> inputs, absl::Span<BufferRef> outputs, const NodeRunner& run_node) override;
   int calls_per_launch() const override { return calls_; }
+  bool brief() const override { return brief_; }
 
  private:
   // What one launch has: where every slot is, and what keeps it there.
@@ -51,6 +52,7 @@ class PlanExecutable final : public Executable {
   Device* const device_;
   Plan plan_;
   int calls_ = 0;
+  bool brief_ = false;
   std::vector<uint64_t> input_bytes_;  // least size of each input
   std::vector<bool> provided_;         // outputs that a call makes
   BufferRef constants_;
@@ -58,7 +60,19 @@ class PlanExecutable final : public Executable {
   std::vector<KernelFunction> functions_;
 };
 
+bool IsBrief(const Plan& plan) {
+  constexpr size_t kMostSteps = 16;
+  constexpr uint64_t kMostBytes = 32 << 10;
+  if (plan.steps.size() > kMostSteps || !plan.tile_loops.empty()) return false;
+  uint64_t bytes = 0;
+  for (const Slot& slot : plan.slots) bytes += slot.bytes;
+  return bytes <= kMostBytes && std::all_of(plan.steps.begin(), plan.steps.end(), [](const Step& step) {
+           return step.kind == Step::Kind::kKernel && step.kernel.extent <= step.kernel.grain;
+         });
+}
+
 absl::Status PlanExecutable::Load(CodeLoader* loader) {
+  brief_ = IsBrief(plan_);
   input_bytes_.assign(plan_.num_inputs, 0);
   provided_.assign(plan_.outputs.size(), false);
   for (const Slot& slot : plan_.slots) {
