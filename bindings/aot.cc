@@ -23,7 +23,7 @@ void BindAot(py::module_& m) {
     py::list result;
     if (!Engine::IsInitialized()) return result;
     const auto backend = stablehlo::MakeStablehloBackend();
-    for (const FragmentEntry* entry : Engine::Get().table().All()) {
+    for (const FragmentEntry* entry : Engine::Get().Fragments()) {
       if (entry->live_ops == 0) continue;
       const Fragment& fragment = entry->fragment;
       absl::StatusOr<Program> program = backend->Compile(fragment);
@@ -31,10 +31,10 @@ void BindAot(py::module_& m) {
           program.ok() ? pjrt::Module::Parse(program->bytes) : absl::StatusOr<pjrt::Module>(program.status());
       py::dict found;
       found["key"] = fragment.StableKey();
-      found["summary"] = fragment.nodes.front().call->op + " .. " + fragment.nodes.back().call->op;
-      found["where"] = entry->where.empty() ? "" : entry->where.front();
+      found["summary"] = fragment.Summary();
+      found["where"] = entry->FirstLine();
       found["operations"] = entry->live_ops;
-      found["runs"] = entry->runs.load();
+      found["runs"] = entry->runs();
       found["text"] = module.ok() && module->results > 0 ? module->text : "";
       found["error"] = module.ok() ? "" : std::string(module.status().message());
       result.append(std::move(found));

@@ -2,6 +2,8 @@
 #include <pybind11/stl.h>
 
 #include "bindings/bindings.h"
+#include "jit/engine.h"
+#include "jit/fragment_table.h"
 #include "jit/metrics.h"
 #include "runtime/flags.h"
 
@@ -35,6 +37,26 @@ void BindInsight(py::module_& m) {
       entry["outcome"] = compile.outcome;
       entry["milliseconds"] = compile.milliseconds;
       entry["ops"] = compile.ops;
+      result.append(entry);
+    }
+    return result;
+  });
+  m.def("fragments", [] {
+    py::list result;
+    if (!Engine::IsInitialized()) return result;
+    for (const FragmentEntry* fragment : Engine::Get().Fragments()) {
+      if (fragment->runs() == 0) continue;
+      py::dict entry;
+      entry["summary"] = fragment->fragment.Summary();
+      entry["where"] = fragment->FirstLine();
+      entry["ops"] = fragment->live_ops;
+      py::list runs, milliseconds;
+      for (const TierProfile& tier : fragment->profile) {
+        runs.append(tier.runs.load());
+        milliseconds.append(static_cast<double>(tier.nanoseconds) / 1e6);
+      }
+      entry["runs"] = runs;
+      entry["milliseconds"] = milliseconds;
       result.append(entry);
     }
     return result;

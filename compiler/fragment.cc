@@ -126,6 +126,10 @@ const TensorType& Fragment::TypeOf(ValueId v) const {
   return nodes[low].call->results[v - nodes[low].results_begin];
 }
 
+std::string Fragment::Summary() const {
+  return nodes.empty() ? "" : absl::StrCat(nodes.front().call->op, " .. ", nodes.back().call->op);
+}
+
 std::string Fragment::ToString() const {
   auto name = [](ValueId v) { return IsInput(v) ? absl::StrCat("in", InputIndex(v)) : absl::StrCat("%", v); };
   std::string text = "fragment(";

@@ -106,6 +106,7 @@ struct Fragment {
   size_t OperandsEnd(size_t count) const {
     return count < nodes.size() ? nodes[count].operands_begin : operands.size();
   }
+  std::string Summary() const;  // its first and last operators, for people
   std::string ToString() const;
   // Content hash, equal in every process: 32 hex digits.
   std::string StableKey() const;

@@ -131,6 +131,8 @@ void Collected::AddTensor(const Operator& op, const at::Tensor& tensor, bool in_
   Value* value = WholeValue(impl, &layout);
   if (value == nullptr) {
     layout = LayoutOf(impl);
+    // Reading a view may give its storage another value than the one that an operand before it is.
+    values.push_back(TpuStorage::Of(impl).value());
     values.push_back(ReadValue(impl, layout));
     value = values.back().get();
   }

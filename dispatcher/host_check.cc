@@ -190,10 +190,8 @@ bool CheckOnHost(const Operator& op, const Call& call, at::ArrayRef<c10::IValue>
     trial = Try(op, StandIns(op, arguments, false), inferred);
   }
   const bool lowered = (trial.error || !trial.as_inferred) && Engine::Get().backend().CanLower(call);
-  if (!trial.error) {
-    if (trial.as_inferred) AdoptTypes(trial.results, inferred);
-    return trial.as_inferred || lowered;
-  }
+  AdoptTypes(trial.results, inferred);
+  if (!trial.error) return trial.as_inferred || lowered;
   try {
     std::rethrow_exception(trial.error);
   } catch (const c10::NotImplementedError&) {

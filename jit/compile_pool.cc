@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "jit/engine.h"
+#include "runtime/fork.h"
 
 namespace tpu {
 namespace {
@@ -29,11 +30,6 @@ std::string KeyOf(const Fragment& fragment, const Device& device, const Compiler
   const std::string text = absl::StrCat(fragment.StableKey(), "|", device.Target(), "|", backend.Fingerprint());
   const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
   return absl::StrFormat("%016x%016x", hash.high64, hash.low64);
-}
-
-std::string Summary(const Fragment& fragment) {
-  if (fragment.nodes.empty()) return "";
-  return absl::StrCat(fragment.nodes.front().call->op, " .. ", fragment.nodes.back().call->op);
 }
 
 }  // namespace
@@ -88,10 +84,11 @@ void CompilePool::Run() {
 }
 
 void CompilePool::Do(const Job& job) {
+  const NoForkScope no_fork;
   FragmentEntry& entry = *job.entry;
   Metrics& metrics = Metrics::Get();
   const std::string key = KeyOf(entry.fragment, engine_.device(0), engine_.backend());
-  CompileRecord record{key, Summary(entry.fragment), "disk", 0, entry.live_ops};
+  CompileRecord record{key, entry.fragment.Summary(), "disk", 0, entry.live_ops};
   const auto start = std::chrono::steady_clock::now();
   if (std::optional<Program> program = cache_.Load(key); program && Install(entry, *program)) {
     metrics.disk_cache_hits.fetch_add(1, std::memory_order_relaxed);

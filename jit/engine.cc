@@ -129,6 +129,11 @@ void Engine::set_mode(Mode mode) {
   mode_ = mode;
 }
 
+std::vector<const FragmentEntry*> Engine::Fragments() {
+  std::lock_guard<std::mutex> lock(recording_lock_);
+  return table_->All();
+}
+
 void Engine::Launched(FragmentEntry& entry) {
   using State = FragmentEntry::State;
   const int64_t uses = ++entry.uses;

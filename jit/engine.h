@@ -89,6 +89,8 @@ class Engine {
   void set_mode(Mode mode);
 
   FragmentTable& table() { return *table_; }
+  // Every known fragment, with what its launches took. Entries live as long as the process.
+  std::vector<const FragmentEntry*> Fragments();
   // A fragment was queued: looks for its program, or asks for it, as its use says. Called under the recording lock.
   void Launched(FragmentEntry& entry);
   CompilePool& pool() { return *pool_; }

@@ -48,6 +48,11 @@ FragmentEntry::~FragmentEntry() {
   for (auto& e : executables) delete e.load();
 }
 
+std::string FragmentEntry::FirstLine() const {
+  const auto known = std::find_if(where.begin(), where.end(), [](const std::string& line) { return !line.empty(); });
+  return known == where.end() ? "" : *known;
+}
+
 void FragmentEntry::NoteSuccessor(FragmentEntry* next) {
   auto it = std::find(successors.begin(), successors.end(), next);
   if (it == successors.end()) --it;  // the one not seen for longest goes

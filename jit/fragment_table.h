@@ -18,6 +18,11 @@
 
 namespace tpu {
 
+// Launches of a fragment at one tier, and how long they took: written by stream threads.
+struct TierProfile {
+  std::atomic<int64_t> runs{0}, nanoseconds{0};
+};
+
 struct FragmentEntry {
   enum class State : uint8_t { kNew, kLoading, kMissing, kCompiling, kReady, kFailed };
 
@@ -30,10 +35,12 @@ struct FragmentEntry {
   int live_ops = 0;
   // The user's file:line of each node when it was first recorded ("" where unknown).
   std::vector<std::string> where;
+  std::string FirstLine() const;  // of these, the first that is known
 
   std::atomic<State> state{State::kNew};
   int64_t uses = 0;  // times queued; guarded by the recording lock
-  std::atomic<int64_t> runs{0};
+  std::array<TierProfile, 2> profile;
+  int64_t runs() const { return profile[0].runs + profile[1].runs; }
   // One executable a device, set once (release) by the compile pool; owned here.
   std::vector<std::atomic<Executable*>> executables;
   // The fragments that followed this one in its window, the latest first (null: fewer have): what recording expects

@@ -1,6 +1,7 @@
 #include "jit/launch.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -26,12 +27,13 @@ bool Launch::Brief() const {
 }
 
 void Launch::Run() {
-  entry_.runs.fetch_add(1, std::memory_order_relaxed);
   std::vector<Argument> arguments(inputs.size());
   const bool sound = CollectArguments(arguments);
   Executable* executable = entry_.executables[stream_.device_index()].load(std::memory_order_acquire);
   Metrics& metrics = Metrics::Get();
-  if (executable != nullptr && sound) {
+  const bool compiled = executable != nullptr && sound;
+  const auto start = std::chrono::steady_clock::now();
+  if (compiled) {
     metrics.launches_tier1.fetch_add(1, std::memory_order_relaxed);
     std::vector<BufferRef> buffers(outputs.size());
     const absl::Status status = RunProgram(*executable, arguments, buffers);
@@ -44,6 +46,10 @@ void Launch::Run() {
     metrics.launches_tier0.fetch_add(1, std::memory_order_relaxed);
     RunNodeByNode(arguments);
   }
+  TierProfile& profile = entry_.profile[compiled];
+  profile.runs.fetch_add(1, std::memory_order_relaxed);
+  profile.nanoseconds.fetch_add((std::chrono::steady_clock::now() - start) / std::chrono::nanoseconds(1),
+                                std::memory_order_relaxed);
   arguments.clear();
   inputs.clear();
   outputs.clear();

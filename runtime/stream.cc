@@ -197,7 +197,7 @@ bool Stream::WaitForWork() {
     const nanoseconds gap = std::min<nanoseconds>(Clock::now() - start, 4 * kBusyGap);
     queue_->usual_gap = (queue_->usual_gap * 3 + gap) / 4;
   }
-  return enqueued() > completed();
+  return enqueued() > completed() || !queue_->stop.load(std::memory_order_relaxed);
 }
 
 void Stream::Run() {
@@ -206,7 +206,7 @@ void Stream::Run() {
     Task task;
     {
       std::lock_guard lock(queue_->mutex);
-      if (queue_->tasks.empty() || queue_->borrowed) continue;
+      if (queue_->tasks.empty() || queue_->borrowed) continue;  // a caller was quicker
       task = std::move(queue_->tasks.front());
       queue_->tasks.pop_front();
     }

@@ -20,19 +20,23 @@ def wait_for_compiles():
 
 
 def explain():
-    """A report of fragments, cuts (with the line that forced each), compiles, cache hits and host kernels.
+    """A report of fragments (with the time they took since the process began), cuts (with the line that forced each),
+    compiles, cache hits and host kernels.
 
-    Print it, or show it in a notebook; `.counters`, `.cuts`, `.compiles`, `.host_kernels`, `.uncaptured_graphs` are
-    plain data.
+    Print it, or show it in a notebook; `.counters`, `.fragments`, `.cuts`, `.compiles`, `.host_kernels`,
+    `.uncaptured_graphs` are plain data: of fragments, `runs` and `milliseconds` are lists by tier.
     """
-    return Explanation(metrics(), _C.cuts(), _C.compiles(), _C.host_kernels(), _C.uncaptured_graphs())
+    return Explanation(
+        metrics(), _C.fragments(), _C.cuts(), _C.compiles(), _C.host_kernels(), _C.uncaptured_graphs()
+    )
 
 
 class Explanation:
     """What explain() found at the moment it was called."""
 
-    def __init__(self, counters, cuts, compiles, host_kernels, uncaptured_graphs):
+    def __init__(self, counters, fragments, cuts, compiles, host_kernels, uncaptured_graphs):
         self.counters = counters
+        self.fragments = sorted(fragments, key=lambda x: -sum(x["milliseconds"]))
         self.cuts = cuts
         self.compiles = compiles
         self.host_kernels = dict(sorted(host_kernels.items(), key=lambda item: -item[1]))
@@ -58,6 +62,20 @@ class Explanation:
                     f"cache: {c['cache_hits']} hits in memory, {c['disk_cache_hits']} on disk, "
                     f"{c['disk_cache_misses']} misses, {c['disk_cache_errors']} errors",
                 ),
+            ],
+        )
+        yield (
+            "Fragments: where the device's time went",
+            ("ms", "op by op", "compiled", "ops", "fragment", "first line"),
+            [
+                (
+                    f"{sum(x['milliseconds']):.1f}",
+                    *(f"{n} x {ms / max(n, 1):.3f} ms" for n, ms in zip(x["runs"], x["milliseconds"], strict=True)),
+                    x["ops"],
+                    x["summary"],
+                    x["where"] or "-",
+                )
+                for x in self.fragments[:limit]
             ],
         )
         yield (

@@ -312,3 +312,30 @@ def test_layers(name):
     assert_same(run(on_cpu, x), run(on_tpu, x.to("tpu")), rtol=1e-4, atol=1e-4)
     for one, other in zip(on_cpu.buffers(), on_tpu.buffers(), strict=True):
         torch.testing.assert_close(other.cpu(), one)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nn.LayerNorm(6),
+        lambda: nn.LayerNorm(6, elementwise_affine=False),
+        lambda: nn.RMSNorm(6),
+        lambda: nn.GroupNorm(2, 4),
+        lambda: nn.BatchNorm1d(4),
+        lambda: nn.BatchNorm1d(4).eval(),
+        lambda: nn.InstanceNorm1d(4, affine=True),
+        lambda: nn.Linear(6, 3),
+    ],
+    ids=["layer", "layer without weights", "rms", "group", "batch", "batch in eval", "instance", "linear"],
+)
+def test_modules_in_16_bit_floats(make, dtype):
+    def program(x, *parameters):
+        torch.manual_seed(0)
+        module = make().to(x.device, dtype)
+        x = x.clone().requires_grad_()
+        y = module(x)
+        (y.float() * torch.arange(1, y.numel() + 1, device=x.device).view(y.shape).cos()).sum().backward()
+        return y.detach(), x.grad, *[p.grad for p in module.parameters()]
+
+    check(program, torch.randn(3, 4, 6).to(dtype), rtol=2e-2, atol=2e-2)

@@ -138,6 +138,16 @@ def test_explain_names_the_line(metrics):
     assert "<table>" in report._repr_html_()
 
 
+def test_explain_tells_where_the_time_went(metrics):
+    x = torch.randn(64, 64).to("tpu")
+    for _ in range(3):
+        y = (x * 3).tanh()
+        y.sum().item()
+        torch.tpu.wait_for_compiles()
+    mine = [f for f in torch.tpu.explain().fragments if "test_fragments.py:" in f["where"] and f["ops"] == 3]
+    assert any(sum(f["runs"]) == 3 and f["runs"][1] > 0 and min(f["milliseconds"]) > 0 for f in mine), mine
+
+
 def test_explain_names_host_kernels(metrics):
     torch.linalg.svd(torch.randn(4, 4, device="tpu"))[1].cpu()
     assert any("svd" in name for name in torch.tpu.explain().host_kernels), torch.tpu.explain().host_kernels
@@ -184,3 +194,73 @@ def test_changing_lengths(metrics):
         x = torch.randn(length, 8)
         torch.testing.assert_close(F.gelu(x.to("tpu") @ weight).cpu(), F.gelu(x @ weight.cpu()), rtol=1e-4, atol=1e-5)
     assert metrics()["compile_wait_ms"] == 0
+
+
+def steps(x, w, leave_at=None, how=None):
+    """Ten operations with views, in-place writes and two results; at `leave_at`, another one than usual."""
+    kept, y = [], x
+    for i in range(10):
+        if i == leave_at and how == "operation":
+            y = y.neg()
+        elif i == leave_at and how == "operand":
+            y = y + x
+        elif i == leave_at and how == "number":
+            y = y * 3
+        elif i == leave_at and how == "type":
+            y = y.double().float()
+        elif i == leave_at and how == "read":
+            kept.append(y.sum().item())
+        elif i == leave_at and how == "result":
+            kept.append(y)
+        elif i == leave_at and how == "interrupt":
+            with pytest.raises(RuntimeError):
+                y @ y[:1]
+        if i % 4 == 3:
+            y = y + w
+            y[0].mul_(0.5)
+        elif i % 4 == 1:
+            y = y.t() * 2.0
+        else:
+            y = y + i
+    return y, kept
+
+
+@pytest.mark.parametrize("how", ["operation", "operand", "number", "type", "read", "result", "interrupt"])
+def test_leaving_a_known_loop_at_every_point(how):
+    x, w = torch.randn(3, 3), torch.randn(3, 3)
+    on_tpu = x.to("tpu"), w.to("tpu")
+    usual = steps(x, w)[0]
+    for leave_at in range(10):
+        for _ in range(3):
+            torch.testing.assert_close(steps(*on_tpu)[0].cpu(), usual)
+        expected, kept = steps(x, w, leave_at, how)
+        found, kept_found = steps(*on_tpu, leave_at, how)
+        torch.testing.assert_close(found.cpu(), expected)
+        for one, other in zip(kept, kept_found, strict=True):
+            torch.testing.assert_close(torch.as_tensor(other).cpu(), torch.as_tensor(one))
+
+
+def test_loops_that_alternate_are_known(metrics):
+    x = torch.zeros(4, device="tpu")
+
+    def one():
+        return ((x + 1) * 2).tolist()
+
+    def other():
+        return ((x + 1) / 2).tolist()
+
+    for _ in range(3):
+        one(), one(), other()
+    distinct = metrics()["fragments_distinct"]
+    for _ in range(5):
+        assert (one(), one(), other()) == ([2] * 4, [2] * 4, [0.5] * 4)
+    assert metrics()["fragments_distinct"] == distinct
+
+
+def test_a_view_stays_with_the_product_that_reads_it(metrics):
+    x, w = torch.randn(8, 8).to("tpu"), torch.randn(8, 8).to("tpu")
+    y = x
+    for _ in range(20):
+        y = y.sin()
+    torch.testing.assert_close((y @ w.t()).cpu(), y.cpu() @ w.cpu().t())
+    assert [c["ops"] for c in torch.tpu.explain().cuts if c["reason"] == "content"] == [20]

@@ -55,8 +55,8 @@ UNARY = (
 @pytest.mark.parametrize("name", UNARY)
 def test_special_values(name):
     function = getattr(torch, name, None) or getattr(torch.nn.functional, name)
-    # On the CPU, gelu of an infinity depends on the machine: oneDNN's is nan on some, infinity on others.
-    check(lambda x: function(x), SPECIAL[~SPECIAL.isinf()] if name == "gelu" else SPECIAL)
+    # On the CPU, gelu near infinity depends on the machine: oneDNN's of infinity is nan on some, infinity on others.
+    check(lambda x: function(x), SPECIAL[~(SPECIAL.abs() > 1e38)] if name == "gelu" else SPECIAL)
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,55 @@ TEST(Stream, RunsTasksInOrder) {
   EXPECT_EQ(stream.completed(), 1000u);
 }
 
+TEST(Stream, RunsAnAwaitedTaskOnTheCallersThreadWhenIdle) {
+  Stream stream(nullptr, 0);
+  std::thread::id ran_on;
+  EXPECT_EQ(stream.EnqueueAwaited([&] { ran_on = std::this_thread::get_id(); }), 1u);
+  EXPECT_EQ(ran_on, std::this_thread::get_id());
+  EXPECT_TRUE(stream.Done(1));
+  bool ran = false;
+  stream.WaitFor(stream.Enqueue([&] { ran = true; }));
+  EXPECT_TRUE(ran);
+}
+
+TEST(Stream, QueuesAnAwaitedTaskBehindOthers) {
+  Gate gate;
+  Stream stream(nullptr, 0);
+  stream.Enqueue(gate.Task());
+  std::thread::id ran_on;
+  const uint64_t sequence = stream.EnqueueAwaited([&] { ran_on = std::this_thread::get_id(); });
+  EXPECT_EQ(sequence, 2u);
+  EXPECT_FALSE(stream.Done(sequence));
+  gate.Open();
+  stream.WaitFor(sequence);
+  EXPECT_NE(ran_on, std::this_thread::get_id());
+}
+
+TEST(Stream, KeepsItsOrderWhenManyThreadsAwait) {
+  constexpr int kThreads = 4, kTasks = 2000;
+  Stream stream(nullptr, 0);
+  int inside = 0, ran = 0;  // guarded by the stream's order
+  bool overlapped = false;
+  const auto task = [&] {
+    overlapped |= ++inside != 1;
+    ++ran;
+    --inside;
+  };
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < kTasks; ++i) {
+        stream.WaitFor((i + t) % 3 == 0 ? stream.Enqueue(task) : stream.EnqueueAwaited(task));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  stream.Synchronize();
+  EXPECT_FALSE(overlapped);
+  EXPECT_EQ(ran, kThreads * kTasks);
+  EXPECT_EQ(stream.completed(), static_cast<uint64_t>(kThreads * kTasks));
+}
+
 TEST(Stream, IsDrainedOnDestruction) {
   int ran = 0;
   {
