@@ -19,7 +19,17 @@ namespace tpu {
 namespace {
 
 // First words of arguments that are not layouts (whose addresses are larger).
-enum Tag : uint64_t { kNone = 1, kDefaultTag, kScalarTag, kHostTensorTag, kIntTag, kListTag, kDoubleTag, kStringTag, kComplexTag };
+enum Tag : uint64_t {
+  kNone = 1,
+  kDefaultTag,
+  kScalarTag,
+  kHostTensorTag,
+  kIntTag,
+  kListTag,
+  kDoubleTag,
+  kStringTag,
+  kComplexTag
+};
 
 // An out= tensor is written, not read.
 const Layout* OutLayout(const Operator& op, const at::Tensor& tensor) {

@@ -60,9 +60,9 @@ void FragmentEntry::NoteSuccessor(FragmentEntry* next) {
   successors[0] = next;
 }
 
-FragmentEntry* FragmentTable::FindOrInsert(absl::Span<const Node> nodes,
-                                           absl::Span<const ValueId> operands, absl::Span<const ValueId> outputs,
-                                           absl::Span<const OperandType> inputs, uint32_t num_results, bool* inserted) {
+FragmentEntry* FragmentTable::FindOrInsert(absl::Span<const Node> nodes, absl::Span<const ValueId> operands,
+                                           absl::Span<const ValueId> outputs, absl::Span<const OperandType> inputs,
+                                           uint32_t num_results, bool* inserted) {
   uint64_t hash = 0;
   for (const Node& node : nodes) hash = HashMix(hash, reinterpret_cast<uintptr_t>(node.call));
   for (ValueId v : operands) hash = HashMix(hash, static_cast<uint32_t>(v));

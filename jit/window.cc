@@ -258,8 +258,8 @@ FragmentEntry* Window::FindEntry(bool* inserted) {
     }
     StopFollowing();
   }
-  return engine_.table().FindOrInsert(nodes_, operands_, outputs_, input_types_,
-                                      static_cast<uint32_t>(results_.size()), inserted);
+  return engine_.table().FindOrInsert(nodes_, operands_, outputs_, input_types_, static_cast<uint32_t>(results_.size()),
+                                      inserted);
 }
 
 void Window::Launch(FragmentEntry& entry, bool awaited) {

@@ -2,8 +2,8 @@
 //
 // The dispatcher records into it; reads, synchronisation, bounds and content-defined points cut it. A cut hands the
 // fragment to the stream at once. What followed a fragment before is expected after it again: while calls are the
-// expected ones they are compared, and no graph is built. All windows of a process share the engine's recording lock; no call here blocks on
-// the device while holding it.
+// expected ones they are compared, and no graph is built. All windows of a process share the engine's recording lock;
+// no call here blocks on the device while holding it.
 #pragma once
 
 #include <atomic>

@@ -1,8 +1,8 @@
 // Whether this process is a forked child of one that had streams: its copies of the device's threads do not exist, so
 // nothing may be queued or waited for.
 //
-// The gate at the end keeps forks away from work that a child would hang from. Asked by Stream before it touches a lock, and by the layers above at their entries, where the error can be raised as
-// a Python exception. Any thread.
+// Asked by Stream before it touches a lock, and by the layers above at their entries, where the error can be raised as
+// a Python exception. The scope at the end keeps forks away from work that a child would hang from. Any thread.
 #pragma once
 
 #include "absl/status/status.h"

@@ -138,8 +138,8 @@ def main():
             told = time.monotonic()
             c = torch.tpu.metrics()
             print(
-                f"seed {arguments.seed}: {elapsed:.0f} s, {programs} programs, {c['launches_tier0']} launches op by op, "
-                f"{c['launches_tier1']} compiled, {c['compile_failures']} failed compiles, {resident_mib():.0f} MiB",
+                f"seed {arguments.seed}: {elapsed:.0f} s, {programs} programs; {resident_mib():.0f} MiB; "
+                f"launches: {c['launches_tier0']} op by op, {c['launches_tier1']} compiled",
                 flush=True,
             )
     faulthandler.cancel_dump_traceback_later()

@@ -30,7 +30,8 @@ constexpr double kStepNanoseconds = 3000;  // what a step of its own costs: star
 constexpr size_t kMaxGroupOps = 200;
 constexpr int kMaxPointers = 60;
 constexpr int64_t kSmallElements = 1 << 14;
-constexpr int kMaxStreams = 10;  // large tensors that a loop walks along at once: beyond, prefetchers and TLBs lose them
+constexpr int kMaxStreams =
+    10;  // large tensors that a loop walks along at once: beyond, prefetchers and TLBs lose them
 
 // A view that something other than a kernel reads where it can: by strides (dot), or as the same bytes (reshape).
 bool ReadInPlace(Operation* user, Value v) {
