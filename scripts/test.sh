@@ -20,6 +20,7 @@ part "python" 1200 bash -o pipefail -c '"$0" -m pytest tests/python | tee build/
 part "operator sweep" 2400 "$python" tests/python/op_sweep.py --output build/op_sweep --samples $samples
 part "operators on the CPU plugin" 600 env TORCH_TPU_PLUGIN=cpu TORCH_TPU_CACHE="$cache/plugin" \
   "$python" -m pytest tests/python/test_reached_ops.py
+part "soak" 300 "$python" tests/soak.py --seconds 60 --seed 1
 part "digits_cnn for v5e" 300 "$python" -m torch_tpu.aot --topology v5e:2x2 --output build/aot/digits_cnn \
   examples/digits_cnn.py --device tpu --smoke
 part "digits_cnn on the CPU plugin" 300 env TORCH_TPU_PLUGIN=cpu "$python" examples/digits_cnn.py --device tpu --smoke
