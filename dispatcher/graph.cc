@@ -29,10 +29,15 @@ at::Tensor Over(const c10::Storage& storage, const Layout* layout, int64_t offse
   return tensor;
 }
 
-// The stretch of storage from a tensor's first element to its last, as a flat tensor; null for a tensor that fills it
-// without gaps, in whichever order.
-const Layout* ExtentOf(const Layout* layout) {
-  if (layout->dense || layout->bytes == 0) return nullptr;
+// As what a graph takes in the stretch of storage from the tensor's first element to its last, so that views are
+// recorded where the graph uses them: the storage as it lies, if the tensor covers it; else, without gaps, the tensor
+// itself; else a flat tensor.
+const Layout* BaseOf(const c10::TensorImpl& tensor, const Layout* layout) {
+  const TpuStorage& storage = TpuStorage::Of(tensor);
+  if (layout->dense && layout->bytes == storage.nbytes() && tensor.storage_offset() == 0 && storage.value()) {
+    return storage.layout();
+  }
+  if (layout->dense || layout->bytes == 0) return layout;
   int64_t extent = 1;
   for (size_t i = 0; i < layout->strides.size(); ++i) extent += (layout->type.dims[i] - 1) * layout->strides[i];
   return InternLayout(layout->scalar_type, {extent});
@@ -48,7 +53,10 @@ bool Describe(const at::Tensor& tensor, GraphInput& input, std::vector<uint64_t>
   if (tensor.device().type() == c10::DeviceType::PrivateUse1 && tensor.has_storage() && !tensor._is_zerotensor()) {
     input.kind = GraphInput::Kind::kTensor;
     input.tensor = tensor;
-    words.push_back(reinterpret_cast<uintptr_t>(LayoutOf(impl)));
+    const Layout* layout = LayoutOf(impl);
+    input.base = BaseOf(impl, layout);
+    words.push_back(reinterpret_cast<uintptr_t>(layout));
+    words.push_back(reinterpret_cast<uintptr_t>(input.base));
     words.push_back(static_cast<uint64_t>(tensor.device().index()));
     return true;
   }
@@ -69,7 +77,6 @@ bool Describe(const at::Generator& generator, GraphInput& input, std::vector<uin
 
 GraphCapture::GraphCapture(absl::Span<const GraphInput> inputs) {
   graph_->num_inputs_ = inputs.size();
-  graph_->extents_.resize(inputs.size());
   graph_->kept_.resize(inputs.size());
   graph_->device_ = static_cast<c10::DeviceIndex>(CurrentDevice());
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -78,7 +85,7 @@ GraphCapture::GraphCapture(absl::Span<const GraphInput> inputs) {
     placeholders_.emplace_back();
     bases_.emplace_back();
     if (in.kind == GraphInput::Kind::kTensor) {
-      AddTensor(in.tensor);
+      AddTensor(in.tensor, in.base);
     } else if (in.kind == GraphInput::Kind::kHostNumber) {
       graph_->input_slots_.back() = capture_.AddNumber(in.tensor);
     } else if (in.kind == GraphInput::Kind::kGenerator) {
@@ -87,15 +94,12 @@ GraphCapture::GraphCapture(absl::Span<const GraphInput> inputs) {
   }
 }
 
-void GraphCapture::AddTensor(const at::Tensor& tensor) {
+void GraphCapture::AddTensor(const at::Tensor& tensor, const Layout* base) {
   const Layout* layout = LayoutOf(*tensor.unsafeGetTensorImpl());
-  const Layout* extent = ExtentOf(layout);
-  const Layout* base = extent != nullptr ? extent : layout;
   graph_->device_ = tensor.device().index();
-  graph_->extents_[placeholders_.size() - 1] = extent;
   ValueRef value = capture_.AddInput(base->type, &graph_->input_slots_.back());
   bases_.back() = MakeTensor(std::move(value), base, tensor.device().index());
-  placeholders_.back() = extent == nullptr ? bases_.back() : Over(bases_.back().storage(), layout, 0);
+  placeholders_.back() = layout == base ? bases_.back() : Over(bases_.back().storage(), layout, 0);
 }
 
 void GraphCapture::FindWrites() {
@@ -193,8 +197,11 @@ void CapturedGraph::Fill(std::vector<GraphInput>& inputs, std::vector<Slot>& slo
     if (in.kind == GraphInput::Kind::kHostNumber) {
       if (slot >= 0) slots[slot].bits = BitsOf(in.tensor.item());
     } else if (in.kind == GraphInput::Kind::kTensor) {
-      if (extents_[i] != nullptr) in.tensor = Over(in.tensor.storage(), extents_[i], in.tensor.storage_offset());
-      if (slot >= 0) slots[slot].value = ReadValue(*in.tensor.unsafeGetTensorImpl());
+      if (slot < 0 && !kept_[i]) continue;
+      if (LayoutOf(*in.tensor.unsafeGetTensorImpl()) != in.base) {
+        in.tensor = Over(in.tensor.storage(), in.base, in.tensor.storage_offset());
+      }
+      if (slot >= 0) slots[slot].value = ReadValue(*in.tensor.unsafeGetTensorImpl(), in.base);
       if (!kept_[i]) in.tensor.reset();
     }
   }

@@ -21,8 +21,9 @@ namespace tpu {
 
 struct GraphInput {
   enum class Kind : uint8_t { kConstant, kTensor, kHostNumber, kGenerator };
-  Kind kind = Kind::kConstant;  // what its words say is all there is to it
-  at::Tensor tensor;            // kTensor: on tpu; kHostNumber: 0-dim, on the CPU
+  Kind kind = Kind::kConstant;   // what its words say is all there is to it
+  at::Tensor tensor;             // kTensor: on tpu; kHostNumber: 0-dim, on the CPU
+  const Layout* base = nullptr;  // kTensor: as what its part of the storage is taken in
   at::Generator generator;
 };
 
@@ -66,9 +67,8 @@ class CapturedGraph {
 
   c10::DeviceIndex device_ = 0;
   size_t num_inputs_ = 0;
-  std::vector<int32_t> input_slots_;    // by input; -1: no value
-  std::vector<const Layout*> extents_;  // by input: of the flat stretch of storage that is its value, or null
-  std::vector<bool> kept_;              // by input: written, or outputs alias it
+  std::vector<int32_t> input_slots_;  // by input; -1: no value
+  std::vector<bool> kept_;            // by input: written, or outputs alias it
   std::vector<CapturedCall> calls_;
   std::vector<CapturedOperand> operands_;
   std::vector<std::vector<int32_t>> releases_;  // by call: slots it is the last to need
@@ -90,7 +90,7 @@ class GraphCapture {
   std::unique_ptr<CapturedGraph> Finish(absl::Span<const at::Tensor> outputs);
 
  private:
-  void AddTensor(const at::Tensor& tensor);
+  void AddTensor(const at::Tensor& tensor, const Layout* base);
   void FindWrites();
   CapturedGraph::Output FindOutput(const at::Tensor& tensor);
 

@@ -19,7 +19,7 @@ EXAMPLES = harness.HERE.parent / "examples"
 BATCH, CONTEXT = 8, 256
 
 
-def build(peer):
+def build(peer, compiled=harness.compiled):
     sys.path.insert(0, str(EXAMPLES))
     import char_gpt
     import torch
@@ -28,7 +28,7 @@ def build(peer):
     torch.manual_seed(0)
     model = char_gpt.CharGPT(char_gpt.Config(context=CONTEXT)).to(device)
     optimizer = char_gpt.make_optimizer(model, 1e-3, 0.1)
-    loss_of = harness.compiled(peer, lambda tokens, targets: char_gpt.loss_of(model, tokens, targets))
+    loss_of = compiled(peer, lambda tokens, targets: char_gpt.loss_of(model, tokens, targets))
     generator = torch.Generator().manual_seed(0)
 
     def step():
