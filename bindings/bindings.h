@@ -13,5 +13,6 @@ void BindInsight(pybind11::module_& m);
 void BindModes(pybind11::module_& m);
 void BindAot(pybind11::module_& m);
 void BindGraphs(pybind11::module_& m);
+void BindDistributed(pybind11::module_& m);
 
 }  // namespace tpu

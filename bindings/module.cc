@@ -19,4 +19,5 @@ PYBIND11_MODULE(_C, m) {
   tpu::BindModes(m);
   tpu::BindAot(m);
   tpu::BindGraphs(m);
+  tpu::BindDistributed(m);
 }

@@ -53,6 +53,7 @@ Engine::Engine(std::vector<std::unique_ptr<Device>> devices, std::unique_ptr<Com
       next_stream_(devices_.size(), 1),
       streams_(devices_.size()),
       windows_(devices_.size()),
+      lent_(devices_.size()),
       table_(std::make_unique<FragmentTable>(static_cast<int>(devices_.size()))) {
   for (size_t d = 0; d < devices_.size(); ++d) {
     streams_[d].resize(kMaxStreams);
@@ -87,6 +88,26 @@ Stream& Engine::NewStream(int device, int priority) {
   return stream(device, id);
 }
 
+Stream& Engine::BorrowStream(int device) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (Stream*& free : returned_) {
+    if (free->device_index() != device) continue;
+    std::swap(free, returned_.back());
+    Stream& stream = *returned_.back();
+    returned_.pop_back();
+    return stream;
+  }
+  auto& lent = lent_[device];
+  const int id = kMaxStreams + static_cast<int>(lent.size());
+  lent.push_back(std::make_unique<Stream>(devices_[device].get(), id));
+  return *lent.back();
+}
+
+void Engine::ReturnStream(Stream& stream) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  returned_.push_back(&stream);
+}
+
 Window& Engine::window(Stream& stream) {
   // Written before the stream is handed out, never moved.
   return *windows_[stream.device_index()][stream.id()];
@@ -117,8 +138,10 @@ void Engine::SynchronizeStreams(int device) {
   std::vector<Stream*> streams;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    for (const auto& s : streams_[device]) {
-      if (s) streams.push_back(s.get());
+    for (const auto* kind : {&streams_[device], &lent_[device]}) {
+      for (const auto& s : *kind) {
+        if (s) streams.push_back(s.get());
+      }
     }
   }
   for (Stream* s : streams) s->Synchronize();

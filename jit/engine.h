@@ -72,6 +72,9 @@ class Engine {
   Stream& stream(int device, int id);
   Stream& NewStream(int device, int priority);
   Window& window(Stream& stream);
+  // A stream without a window, for work that is no fragment (external.h): lives for ever, is lent again once returned.
+  Stream& BorrowStream(int device);
+  void ReturnStream(Stream& stream);
 
   // Waits until the value is done. The error, if it failed. Counts a read and cuts the window it is pending in.
   absl::Status Await(const ValueRef& value, const std::string& what, CutReason reason = CutReason::kRead);
@@ -113,6 +116,8 @@ class Engine {
   std::vector<int> next_stream_;                               // guarded by mutex_
   std::vector<std::vector<std::unique_ptr<Stream>>> streams_;  // [device][id], guarded by mutex_
   std::vector<std::vector<std::unique_ptr<Window>>> windows_;  // likewise
+  std::vector<std::vector<std::unique_ptr<Stream>>> lent_;     // [device], guarded by mutex_
+  std::vector<Stream*> returned_;                              // of these, guarded by mutex_
   std::mutex recording_lock_;
   std::unique_ptr<FragmentTable> table_;
   std::unique_ptr<CompilePool> pool_;

@@ -24,8 +24,8 @@ bool HasLowering(const Call* call, const CompilerBackend& backend) {
 }  // namespace
 
 const char* NameOf(CutReason reason) {
-  constexpr const char* kNames[kNumCutReasons] = {"read",           "content",       "bound", "synchronize",
-                                                  "data_dependent", "stream_switch", "mode",  "memory"};
+  constexpr const char* kNames[kNumCutReasons] = {"read",          "content", "bound",  "synchronize", "data_dependent",
+                                                  "stream_switch", "mode",    "memory", "collective"};
   return kNames[static_cast<int>(reason)];
 }
 

@@ -20,8 +20,18 @@
 namespace tpu {
 
 // Why a window was cut.
-enum class CutReason : uint8_t { kRead, kContent, kBound, kSynchronize, kDataDependent, kStreamSwitch, kMode, kMemory };
-inline constexpr int kNumCutReasons = 8;
+enum class CutReason : uint8_t {
+  kRead,
+  kContent,
+  kBound,
+  kSynchronize,
+  kDataDependent,
+  kStreamSwitch,
+  kMode,
+  kMemory,
+  kCollective
+};
+inline constexpr int kNumCutReasons = 9;
 const char* NameOf(CutReason reason);
 
 struct CutRecord {

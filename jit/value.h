@@ -42,6 +42,7 @@ class Value final : public RefCounted<Value> {
   friend class Window;
   friend class Launch;
   friend class Engine;
+  friend class External;
 
   const TensorType* type_;                // interned: lives as long as the process
   std::atomic<Window*> window_{nullptr};  // set while pending; cleared (release) after sequence_ is set

@@ -1,5 +1,6 @@
 #include "runtime/flags.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
@@ -40,13 +41,15 @@ const Declaration kDeclarations[] = {
     {"TORCH_TPU_PLUGIN_OPTIONS", "", "the plugin's own options: name=value, ',' between",
      Choice{&Flags::plugin_options, nullptr}},
     {"TORCH_TPU_PLUGIN_TIMEOUT", "300", "seconds that a plugin has to come up", Integer{&Flags::plugin_timeout, 1}},
-    {"TORCH_TPU_DEVICES", "1", "devices that this process uses", Integer{&Flags::devices, 1}},
+    {"TORCH_TPU_DEVICES", "1", "devices that this process uses; by default one, under torchrun one for each local rank",
+     Integer{&Flags::devices, 1}},
     {"TORCH_TPU_MEMORY", "0", "memory size of a device, such as 4GiB; 0: all that there is",
      Size{&Flags::memory_bytes}},
     {"TORCH_TPU_CACHE", "", "program cache: a writable directory, then read-only ones, ':' between; empty: the user's",
      Choice{&Flags::cache_dir, nullptr}},
     {"TORCH_TPU_CACHE_SIZE", "4GiB", "size that the writable program cache is kept under", Size{&Flags::cache_bytes}},
-    {"TORCH_TPU_THREADS", "0", "threads that the embedded device computes with; 0: one a core",
+    {"TORCH_TPU_THREADS", "0",
+     "threads that the embedded device computes with; 0: one a core; under torchrun its share",
      Integer{&Flags::threads, 0}},
     {"TORCH_TPU_COMPILE_THREADS", "1", "threads that compile", Integer{&Flags::compile_threads, 1}},
     {"TORCH_TPU_COMPILE_AFTER", "2", "launches of a fragment before it is compiled", Integer{&Flags::compile_after, 0}},
@@ -122,6 +125,9 @@ std::string Expected(const Declaration& d) {
 
 Flags Flags::FromEnvironment() {
   Flags flags;
+  // Set by torchrun: how many ranks share this host.
+  const char* const ranks = std::getenv("LOCAL_WORLD_SIZE");
+  if (ranks == nullptr || !absl::SimpleAtoi(ranks, &flags.local_ranks)) flags.local_ranks = 1;
   for (const Declaration& d : kDeclarations) {
     Assign(d, d.default_value, flags);
     const char* text = std::getenv(d.name);
@@ -129,6 +135,7 @@ Flags Flags::FromEnvironment() {
     std::fprintf(stderr, "torch_tpu: %s=%s is not %s; using %s\n", d.name, text, Expected(d).c_str(),
                  *d.default_value ? d.default_value : "none");
   }
+  if (std::getenv("TORCH_TPU_DEVICES") == nullptr) flags.devices = std::max(1, flags.local_ranks);
   return flags;
 }
 

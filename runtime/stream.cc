@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/device.h"
 #include "runtime/fork.h"
+#include "runtime/spin.h"
 
 namespace tpu {
 namespace {
@@ -29,28 +30,6 @@ constexpr nanoseconds kShortSpin = microseconds(3);
 constexpr nanoseconds kWaiterSpin = microseconds(10);
 
 thread_local const Stream* own_stream = nullptr;
-
-inline void Pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#else
-  std::this_thread::yield();
-#endif
-}
-
-// Spins until `ready` or the time is up; says which.
-template <typename Ready>
-bool SpinFor(nanoseconds limit, const Ready& ready) {
-  if (ready()) return true;
-  const Clock::time_point end = Clock::now() + limit;
-  do {
-    for (int i = 0; i < 16; ++i) {
-      if (ready()) return true;
-      Pause();
-    }
-  } while (Clock::now() < end);
-  return ready();
-}
 
 std::atomic<BlockingHook> blocking_hook{nullptr};
 

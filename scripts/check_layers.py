@@ -21,13 +21,15 @@ LAYERS = {
     "compiler/stablehlo": ["runtime", "runtime/pjrt", "compiler", "compiler/passes"],
     "jit": ["runtime", "compiler"],
     "dispatcher": ["runtime", "compiler", "jit"],
-    "bindings": ["runtime", "compiler", "jit", "dispatcher"],
+    "collectives": ["runtime", "runtime/host"],
+    "collectives/c10d": ["runtime", "compiler", "jit", "dispatcher", "collectives"],
+    "bindings": ["runtime", "compiler", "jit", "dispatcher", "collectives", "collectives/c10d"],
 }
 # Files that may name concrete devices and backends.
 COMPOSITION_ROOTS = {"bindings/composition.cc", "bindings/aot.cc", "tools/tpu-opt/main.cc"}
 # Library -> its homes.
 HOMES = {
-    r"(ATen|c10|torch)/": ["dispatcher", "bindings"],
+    r"(ATen|c10|torch)/": ["dispatcher", "collectives/c10d", "bindings"],
     r"(mlir|llvm)/": ["compiler"],
     r".*pjrt_c_api\.h": ["runtime/pjrt"],
     r"pybind11/|Python\.h": ["bindings"],

@@ -17,6 +17,7 @@ export TORCH_TPU_CACHE=$cache
 
 part "core: unit and text tests" 600 ctest --test-dir build --output-on-failure --timeout 120 -j"$(nproc)"
 part "python" 1200 bash -o pipefail -c '"$0" -m pytest tests/python | tee build/pytest.log' "$python"
+part "distributed" 600 "$python" -m pytest tests/distributed
 part "operator sweep" 2400 "$python" tests/python/op_sweep.py --output build/op_sweep --samples $samples
 part "operators on the CPU plugin" 600 env TORCH_TPU_PLUGIN=cpu TORCH_TPU_CACHE="$cache/plugin" \
   "$python" -m pytest tests/python/test_reached_ops.py

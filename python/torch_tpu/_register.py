@@ -6,7 +6,7 @@ import sys
 
 import torch
 
-from torch_tpu import _C, _compat, _dynamo, _plugins, tpu
+from torch_tpu import _C, _compat, _dynamo, _plugins, distributed, tpu
 
 
 def register():
@@ -18,7 +18,9 @@ def register():
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
     _compat.apply()
     _dynamo.register_on_import()
+    distributed.register()
     atexit.register(_C.shutdown)  # queued work runs, compiles stop, before the libraries under them are torn down
+    atexit.register(_C.leave_process_groups)  # before that: collectives that wait for other ranks end
 
 
 def _directory(module):

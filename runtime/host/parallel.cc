@@ -52,7 +52,9 @@ class Handshake {
 }  // namespace
 
 int NumThreads() {
-  static const int threads = Flags::Get().threads > 0 ? Flags::Get().threads : UsableCores();
+  const Flags& flags = Flags::Get();
+  static const int threads =
+      flags.threads > 0 ? flags.threads : std::max(1, UsableCores() / std::max(1, flags.local_ranks));
   return threads;
 }
 

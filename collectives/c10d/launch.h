@@ -1,0 +1,48 @@
+// One collective on its stream: buffers for its results, addresses for its pieces, then the group runs it.
+//
+// Made by the process group at the call, run once on the stream's thread (jit/external.h). A rank that can't take part
+// (an operand failed, no memory) makes the whole group fail: the others would wait for it.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "collectives/c10d/tensors.h"
+#include "collectives/collective.h"
+#include "runtime/device.h"
+#include "runtime/stream.h"
+
+namespace tpu {
+
+class CollectiveLaunch {
+ public:
+  CollectiveLaunch(std::shared_ptr<Group> group, Device& device, Collective collective,
+                   const std::vector<Source>& sources, const std::vector<Target>& targets,
+                   std::vector<const TensorType*> types);
+
+  // It also comes after what is queued on this stream now, though it reads none of that.
+  void WaitFirst(Stream& stream);
+  absl::Status Run(const absl::Status& sound, absl::Span<Argument> arguments, absl::Span<BufferRef> results);
+
+ private:
+  absl::Status RunInPlace(absl::Span<Argument> arguments, absl::Span<BufferRef> results);
+  absl::Status RunOnHostCopies(absl::Span<Argument> arguments, absl::Span<BufferRef> results);
+  // Gives the pieces of operand (or result) `index` their addresses in `data`.
+  static void Place(std::vector<Piece>& pieces, size_t first, size_t count, char* data);
+
+  // Where an operand's or result's pieces are among the collective's, and where they begin in its buffer.
+  struct Slice {
+    int64_t offset = 0;
+    size_t first_piece = 0, pieces = 0;
+    int in_place = -1;
+  };
+  const std::shared_ptr<Group> group_;
+  Device& device_;
+  Collective collective_;
+  const std::vector<const TensorType*> types_;
+  std::vector<Slice> sources_, targets_;
+  Stream* first_ = nullptr;
+  uint64_t first_sequence_ = 0;
+};
+
+}  // namespace tpu

@@ -1,0 +1,46 @@
+#include "collectives/c10d/tensors.h"
+
+#include <utility>
+
+#include "dispatcher/storage.h"
+#include "dispatcher/values.h"
+
+namespace tpu {
+namespace {
+
+int64_t BytesOf(const at::Tensor& t) { return static_cast<int64_t>(t.numel()) * static_cast<int64_t>(t.itemsize()); }
+
+std::vector<int64_t> EqualPieces(const at::Tensor& t, int pieces) {
+  TORCH_CHECK_VALUE(t.numel() % pieces == 0, "tpu process group: a tensor of ", t.numel(),
+                    " elements can't be divided among ", pieces, " ranks");
+  return std::vector<int64_t>(static_cast<size_t>(pieces), BytesOf(t) / pieces);
+}
+
+}  // namespace
+
+Source ReadTensor(const at::Tensor& tensor, std::vector<int64_t> pieces) {
+  const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  const TpuStorage& storage = TpuStorage::Of(impl);
+  if (storage.value() && storage.layout()->row_major && tensor.is_contiguous() && tensor.numel() > 0) {
+    return {storage.value(), static_cast<int64_t>(tensor.storage_offset()) * static_cast<int64_t>(tensor.itemsize()),
+            std::move(pieces)};
+  }
+  return {ReadValue(impl), 0, std::move(pieces)};
+}
+
+Source ReadTensor(const at::Tensor& tensor, int pieces) { return ReadTensor(tensor, EqualPieces(tensor, pieces)); }
+
+Target WriteTensor(const at::Tensor& tensor, std::vector<int64_t> pieces) { return {tensor, std::move(pieces), -1}; }
+Target WriteTensor(const at::Tensor& tensor, int pieces) { return {tensor, EqualPieces(tensor, pieces), -1}; }
+
+void ReadPartOf(const at::Tensor& output, const at::Tensor& input, int pieces, std::vector<Source>& sources,
+                std::vector<Target>& targets) {
+  sources.push_back(ReadTensor(input));
+  targets.push_back(WriteTensor(output, pieces));
+  const TpuStorage& storage = TpuStorage::Of(*output.unsafeGetTensorImpl());
+  const bool whole = output.storage_offset() == 0 && output.is_contiguous() &&
+                     BytesOf(output) == static_cast<int64_t>(storage.nbytes());
+  if (whole && storage.value() && sources.back().value == storage.value()) targets.back().in_place = 0;
+}
+
+}  // namespace tpu

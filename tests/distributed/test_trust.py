@@ -1,0 +1,122 @@
+"""What ranks hear of one that dies, stalls, diverges or is called wrongly: an error that names it, never a hang."""
+
+import os
+import signal
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+
+
+def raises(words, function):
+    with pytest.raises(Exception) as caught:
+        function()
+    for word in words:
+        assert word in str(caught.value), str(caught.value)
+
+
+def all_reduce_and_read():
+    x = torch.ones(1000, device="tpu")
+    dist.all_reduce(x)
+    x.cpu()
+
+
+def survivor_of_a_death(rank, world):
+    all_reduce_and_read()
+    dist.barrier()
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    raises(["rank 1", "all_reduce(f32[1000], sum"], all_reduce_and_read)
+    raises(["rank 1"], all_reduce_and_read)  # and from then on
+    assert torch.ones(3, device="tpu").sum().item() == 3  # the process goes on
+
+
+def test_dead_rank(ranks):
+    start = time.monotonic()
+    ranks(3, survivor_of_a_death, timeout=60, dies=[1])
+    assert time.monotonic() - start < 50  # long before the timeout
+
+
+def beside_a_stalled_rank(rank, world):
+    all_reduce_and_read()
+    if rank == 1:
+        time.sleep(4)
+    else:
+        raises(["timeout", "rank 1", "all_reduce"], all_reduce_and_read)
+
+
+def test_stalled_rank(ranks):
+    ranks(2, beside_a_stalled_rank, timeout=1)
+
+
+def diverging_verb(rank, world):
+    x = torch.ones(16, device="tpu")
+    work = dist.broadcast(x, 0, async_op=True) if rank == 1 else dist.all_reduce(x, async_op=True)
+    raises(["rank 1", "broadcast(f32[16]", "all_reduce(f32[16]"], x.cpu)
+    raises(["broadcast"], work.wait)
+    assert not work.is_success()
+
+
+def diverging_shape(rank, world):
+    x = torch.ones(16 + rank, device="tpu")
+    dist.all_reduce(x)
+    raises(["diverge", "f32[16]", "f32[17]"], x.cpu)
+
+
+def diverging_dtype(rank, world):
+    x = torch.ones(16, device="tpu", dtype=[torch.float32, torch.float64][rank])
+    dist.all_reduce(x)
+    raises(["diverge", "f32[16]", "f64[16]"], x.cpu)
+
+
+def diverging_message(rank, world):
+    x = torch.ones(4 + rank, device="tpu")
+    if rank == 0:
+        dist.send(x, 1)
+    else:
+        dist.recv(x, 0)
+        raises(["rank 0 sends f32[4]", "recv(f32[5], from 0"], x.cpu)
+
+
+def diverging_split(rank, world):
+    x = torch.ones(4, device="tpu")
+    out = torch.empty(4, device="tpu")
+    dist.all_to_all_single(out, x, [2, 2], [1, 3] if rank == 0 else [2, 2])
+    raises(["diverge", "all_to_all"], out.cpu)
+
+
+DIVERGENCES = [diverging_verb, diverging_shape, diverging_dtype, diverging_message, diverging_split]
+
+
+@pytest.mark.parametrize("check", DIVERGENCES, ids=lambda f: f.__name__)
+def test_divergence(ranks, check):
+    ranks(2, check)
+
+
+def failing_operand(rank, world):
+    """An error of one rank's computation is every rank's."""
+    index = torch.tensor([rank * 100], device="tpu")
+    x = torch.ones(4, device="tpu")[index + 0]
+    dist.all_reduce(x)
+    raises(["rank 1", "index"] if rank == 0 else ["index"], x.cpu)
+
+
+def test_failing_operand(ranks):
+    ranks(2, failing_operand)
+
+
+def wrong_arguments(rank, world):
+    x = torch.ones(4, device="tpu")
+    raises(["band", "f32"], lambda: dist.all_reduce(x, dist.ReduceOp.BAND))
+    raises(["divided"], lambda: dist.reduce_scatter_tensor(torch.empty(2, device="tpu"), torch.ones(5, device="tpu")))
+    raises(["elements"], lambda: dist.all_gather_into_tensor(torch.empty(6, device="tpu"), x))
+    raises(["plit size"], lambda: dist.all_to_all_single(x, x.clone(), [1, 1], [2, 2]))
+    raises([], lambda: dist.broadcast(x, 7))
+    raises([], lambda: dist.send(x, rank))
+    raises(["float"], lambda: dist.all_gather([x.double(), x.double()], x))
+    all_reduce_and_read()  # none of it was queued
+
+
+def test_wrong_arguments(ranks):
+    ranks(2, wrong_arguments)
