@@ -27,6 +27,9 @@ part "digits_cnn for v5e" 300 "$python" -m torch_tpu.aot --topology v5e:2x2 --ou
 part "digits_cnn on the CPU plugin" 300 env TORCH_TPU_PLUGIN=cpu "$python" examples/digits_cnn.py --device tpu --smoke
 part "digits_cnn --smoke" 300 "$python" examples/digits_cnn.py --device tpu --smoke
 part "char_gpt --smoke" 300 "$python" examples/char_gpt.py --device tpu --smoke
+torchrun=$(dirname "$python")/torchrun
+fsdp="examples/fsdp_gpt.py --smoke --checkpoint $cache/fsdp_gpt"
+part "fsdp_gpt --smoke" 300 bash -c "$torchrun --nproc-per-node 2 $fsdp && $torchrun --nproc-per-node 3 $fsdp --resume"
 part "char_gpt --compare" 600 "$python" examples/char_gpt.py --compare --steps 20 --batch 2 --report 10
 parts_end
 status=$?

@@ -59,7 +59,7 @@ ProcessGroupTpu::ProcessGroupTpu(int rank, int size, milliseconds timeout, std::
     : Backend(rank, size),
       group_(std::move(group)),
       gloo_(std::move(gloo)),
-      options_(c10::make_intrusive<Options>("tpu", timeout)) {
+      options_(c10::make_intrusive<TpuOptions>(timeout)) {
   std::lock_guard<std::mutex> lock(AllMutex());
   All().insert(this);
 }

@@ -27,6 +27,14 @@ class ProcessGroupTpu final : public c10d::Backend {
   using TensorLists = std::vector<std::vector<at::Tensor>>;
   using WorkRef = c10::intrusive_ptr<c10d::Work>;
 
+  // Copied by Python when a group is split.
+  struct TpuOptions final : Options {
+    explicit TpuOptions(std::chrono::milliseconds timeout) : Options("tpu", timeout) {}
+  };
+
+  // Waits for all ranks; a name for what they do from here on, to prefix the store with: below it nobody has written.
+  static std::string Meet(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                          std::chrono::milliseconds timeout);
   // Whether all ranks can share memory; each rank asks once, before Make. Exchanges through the store.
   static bool OnOneHost(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size);
   // With `gloo`, of the same ranks, for ranks on several hosts.

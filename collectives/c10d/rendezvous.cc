@@ -1,6 +1,11 @@
 // How the ranks of a group find each other: by torch's Store, and nothing else.
-#include <thread>
+#include <unistd.h>
 
+#include <algorithm>
+#include <thread>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include "absl/strings/match.h"
 #include "collectives/c10d/gloo.h"
 #include "collectives/c10d/process_group.h"
 #include "collectives/segment.h"
@@ -12,6 +17,18 @@ namespace {
 
 std::vector<uint8_t> BytesOf(const std::string& text) { return {text.begin(), text.end()}; }
 std::string TextOf(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
+
+// Unlike every other of any process.
+std::string Nonce(int rank) {
+  const auto now = std::chrono::system_clock::now().time_since_epoch().count();
+  return std::to_string(rank) + "-" + std::to_string(getpid()) + "-" + std::to_string(now);
+}
+
+std::string Roster(const std::vector<std::string>& nonces) {
+  std::string roster;
+  for (const std::string& n : nonces) roster += n + " ";
+  return roster;
+}
 
 std::shared_ptr<Group> ShareMemory(c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout) {
   std::shared_ptr<Segment> segment;
@@ -29,6 +46,42 @@ std::shared_ptr<Group> ShareMemory(c10d::Store& store, int rank, int size, std::
 }
 
 }  // namespace
+
+// A store may hold what ranks wrote that have died since (a restart by torchrun), or of an earlier group of the same
+// name. So every rank says who it is, rank 0 reads who there is to a roster, and the roster holds once each rank on it
+// has agreed to it; until then rank 0 reads again.
+std::string ProcessGroupTpu::Meet(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                                  std::chrono::milliseconds timeout) {
+  const auto key = [](const char* what, int r) { return std::string("tpu/") + what + "/" + std::to_string(r); };
+  const std::string nonce = Nonce(rank);
+  const auto end = std::chrono::steady_clock::now() + timeout;
+  store->set(key("here", rank), BytesOf(nonce));
+  std::string agreed;
+  while (true) {
+    if (rank == 0) {
+      std::vector<std::string> nonces{nonce};
+      for (int r = 1; r < size; ++r) nonces.push_back(TextOf(store->get(key("here", r))));
+      const std::string roster = Roster(nonces);
+      if (roster != agreed) store->set("tpu/roster", BytesOf(agreed = roster));
+      bool all = true;
+      for (int r = 1; r < size && all; ++r) {
+        all = store->check({key("agreed", r)}) && TextOf(store->get(key("agreed", r))) == roster;
+      }
+      if (all) break;
+    } else {
+      const std::string roster = TextOf(store->get("tpu/roster"));
+      if (roster != agreed && absl::StrContains(roster, nonce)) {
+        store->set(key("agreed", rank), BytesOf(agreed = roster));
+      }
+      if (!agreed.empty() && store->check({"tpu/met"}) && TextOf(store->get("tpu/met")) == agreed) break;
+    }
+    TORCH_CHECK_WITH(DistBackendError, std::chrono::steady_clock::now() < end, "tpu process group: rank ", rank, " of ",
+                     size, " did not meet the others within ", timeout.count(), " ms");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  if (rank == 0) store->set("tpu/met", BytesOf(agreed));
+  return agreed.substr(0, agreed.find(' '));
+}
 
 bool ProcessGroupTpu::OnOneHost(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size) {
   const std::string mine = HostIdentity();
@@ -54,9 +107,11 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupTpu::split(const c10::intrusive_pt
   // Gloo's groups are made of the ranks that are in them, as ours are.
   if (mine == ranks.end()) return nullptr;
   const int rank = static_cast<int>(mine - ranks.begin()), size = static_cast<int>(ranks.size());
+  const std::string name = Meet(store, rank, size, options->timeout);
+  const c10::intrusive_ptr<c10d::Store> own = c10::make_intrusive<c10d::PrefixStore>(name, store);
   c10::intrusive_ptr<Backend> gloo;
-  if (gloo_ && !OnOneHost(store, rank, size)) gloo = gloo_->split(store, ranks, gloo_->getBackendOptions());
-  auto group = Make(store, rank, size, options->timeout, std::move(gloo));
+  if (gloo_ && !OnOneHost(own, rank, size)) gloo = gloo_->split(own, ranks, gloo_->getBackendOptions());
+  auto group = Make(own, rank, size, options->timeout, std::move(gloo));
   group->options_->group_name = options->group_name;
   group->options_->group_desc = options->group_desc;
   group->options_->global_ranks_in_group = options->global_ranks_in_group;

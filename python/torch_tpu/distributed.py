@@ -21,6 +21,7 @@ def register():
 def _make(store, rank, size, timeout):
     from torch.distributed import PrefixStore, ProcessGroupGloo
 
+    store = PrefixStore(_C.meet(store, rank, size, timeout), store)
     gloo = None
     if not _C.on_one_host(store, rank, size):
         gloo = ProcessGroupGloo(PrefixStore("gloo/", store), rank, size, timeout=timeout)

@@ -60,14 +60,12 @@ def diverging_verb(rank, world):
 
 def diverging_shape(rank, world):
     x = torch.ones(16 + rank, device="tpu")
-    dist.all_reduce(x)
-    raises(["diverge", "f32[16]", "f32[17]"], x.cpu)
+    raises(["diverge", "f32[16]", "f32[17]"], lambda: (dist.all_reduce(x), x.cpu()))
 
 
 def diverging_dtype(rank, world):
     x = torch.ones(16, device="tpu", dtype=[torch.float32, torch.float64][rank])
-    dist.all_reduce(x)
-    raises(["diverge", "f32[16]", "f64[16]"], x.cpu)
+    raises(["diverge", "f32[16]", "f64[16]"], lambda: (dist.all_reduce(x), x.cpu()))
 
 
 def diverging_message(rank, world):
@@ -75,15 +73,14 @@ def diverging_message(rank, world):
     if rank == 0:
         dist.send(x, 1)
     else:
-        dist.recv(x, 0)
-        raises(["rank 0 sends f32[4]", "recv(f32[5], from 0"], x.cpu)
+        raises(["rank 0 sends f32[4]", "recv(f32[5], from 0"], lambda: (dist.recv(x, 0), x.cpu()))
 
 
 def diverging_split(rank, world):
     x = torch.ones(4, device="tpu")
-    out = torch.empty(4, device="tpu")
-    dist.all_to_all_single(out, x, [2, 2], [1, 3] if rank == 0 else [2, 2])
-    raises(["diverge", "all_to_all"], out.cpu)
+    out = torch.empty(4 + rank, device="tpu")
+    sizes = [2 + rank, 2]
+    raises(["diverge", "all_to_all"], lambda: (dist.all_to_all_single(out, x, sizes, [2, 2]), out.cpu()))
 
 
 DIVERGENCES = [diverging_verb, diverging_shape, diverging_dtype, diverging_message, diverging_split]
@@ -97,9 +94,8 @@ def test_divergence(ranks, check):
 def failing_operand(rank, world):
     """An error of one rank's computation is every rank's."""
     index = torch.tensor([rank * 100], device="tpu")
-    x = torch.ones(4, device="tpu")[index + 0]
-    dist.all_reduce(x)
-    raises(["rank 1", "index"] if rank == 0 else ["index"], x.cpu)
+    x = torch.ones(4, device="tpu").index_select(0, index + 0)
+    raises(["rank 1", "index"] if rank == 0 else ["index"], lambda: (dist.all_reduce(x), x.cpu()))
 
 
 def test_failing_operand(ranks):
