@@ -41,7 +41,8 @@ CHOSEN = """
     from torch.nn.parallel import DistributedDataParallel
 
     local = int(os.environ["LOCAL_RANK"])
-    for arguments in ({}, {"backend": "tpu"}, {"backend": "cpu:gloo,tpu:tpu"}, {"device_id": torch.device("tpu", local)}):
+    device = torch.device("tpu", local)
+    for arguments in ({}, {"backend": "tpu"}, {"backend": "cpu:gloo,tpu:tpu"}, {"device_id": device}):
         torch.tpu.set_device(local)
         dist.init_process_group(**arguments)
         x = torch.full((3,), float(dist.get_rank()), device="tpu")
