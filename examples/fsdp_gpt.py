@@ -4,8 +4,8 @@
     torchrun --nproc-per-node 4 examples/fsdp_gpt.py --checkpoint DIR --resume    loads it at another world size
     ... --smoke                                                                   a few steps, a smaller model
 
-Parameters, gradients and optimizer state are sharded by fully_shard, layer by layer. The program asserts its own result:
-the loss curve is that of one rank with the whole batch, a resumed model's validation loss that of the saved one.
+Parameters, gradients and optimizer state are sharded by fully_shard, layer by layer. The program asserts its own
+result: the loss curve is that of one rank with the whole batch, a resumed model's validation loss that of the saved one.
 """
 
 import argparse
