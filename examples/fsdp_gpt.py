@@ -5,7 +5,7 @@
     ... --smoke                                                                   a few steps, a smaller model
 
 Parameters, gradients and optimizer state are sharded by fully_shard, layer by layer. The program asserts its own
-result: the loss curve is that of one rank with the whole batch, a resumed model's validation loss that of the saved one.
+result: the loss curve is that of one rank, a resumed model's validation loss that of the saved one.
 """
 
 import argparse
