@@ -72,7 +72,7 @@ def verbs(rank, world):
     return rows
 
 
-def gpt_step(how, device, rank, world, batch=BATCH, layers=6):
+def gpt_step(how, device, rank, world, batch=BATCH, context=CONTEXT, layers=6):
     sys.path.insert(0, str(harness.HERE.parent / "examples"))
     import char_gpt
     import torch
@@ -81,7 +81,7 @@ def gpt_step(how, device, rank, world, batch=BATCH, layers=6):
     from torch.nn.parallel import DistributedDataParallel
 
     torch.manual_seed(0)
-    model = char_gpt.CharGPT(char_gpt.Config(context=CONTEXT, layers=layers)).to(device)
+    model = char_gpt.CharGPT(char_gpt.Config(context=context, layers=layers)).to(device)
     if how == "DDP":
         model = DistributedDataParallel(model, gradient_as_bucket_view=True)
     elif how == "FSDP2":
@@ -93,7 +93,7 @@ def gpt_step(how, device, rank, world, batch=BATCH, layers=6):
     generator = torch.Generator().manual_seed(rank)
 
     def step():
-        tokens = torch.randint(len(char_gpt.VOCABULARY), (batch, CONTEXT + 1), generator=generator).to(device)
+        tokens = torch.randint(len(char_gpt.VOCABULARY), (batch, context + 1), generator=generator).to(device)
         loss = char_gpt.loss_of(model, tokens[:, :-1], tokens[:, 1:])
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
@@ -122,8 +122,8 @@ def peak_memory(rank, world):
     for how in ("one rank", "FSDP2"):
         torch.tpu.synchronize()
         torch.tpu.empty_cache()
-        # The activations of one row are small beside parameters, gradients and optimizer state.
-        step = gpt_step(how, "tpu", rank, world, batch=1, layers=12)
+        # The activations of so few characters are small beside parameters, gradients and optimizer state.
+        step = gpt_step(how, "tpu", rank, world, batch=1, context=16, layers=12)
         for _ in range(3):
             step()
         torch.tpu.reset_peak_memory_stats()

@@ -11,9 +11,10 @@ import importlib.machinery
 import sys
 
 
-def register_on_import():
+def register_on_import(registrations=None):
+    """Calls each function with the module of that name, once (and only if) somebody imports it."""
     waiting = {}
-    for name, register in _ON_IMPORT.items():
+    for name, register in (registrations or _ON_IMPORT).items():
         if name in sys.modules:
             register(sys.modules[name])
         else:

@@ -1,10 +1,11 @@
 """torch.distributed's backend "tpu": made here, worked in C++ (collectives/). Users call torch.distributed only."""
 
 import functools
+import warnings
 
 import torch
 
-from torch_tpu import _C
+from torch_tpu import _C, _dynamo
 
 
 def register():
@@ -16,6 +17,7 @@ def register():
     _C.bind_process_group()
     c10d.Backend.register_backend("tpu", _make, devices=["tpu"])
     _lead_groups_that_have_it(c10d)
+    _dynamo.register_on_import({"torch.distributed.fsdp._fully_shard._fsdp_collectives": _gather_without_copy_in})
 
 
 def _make(store, rank, size, timeout):
@@ -42,3 +44,16 @@ def _lead_groups_that_have_it(c10d):
         return group, store
 
     c10d._new_process_group_helper = _new_process_group_helper
+
+
+def _gather_without_copy_in(module):
+    """FSDP2 copies a rank's shards into their place in what is gathered, an uninitialised tensor as large as the layer.
+    Here results have memory only from when they are made: the shards go to the collective as a tensor of their own.
+    """
+
+    def all_gather_copy_in(all_gather_inputs, all_gather_output, inp_split_sizes, all_gather_input_numel, rank):
+        return torch.cat([t.reshape(-1) for t in all_gather_inputs]), all_gather_output
+
+    with warnings.catch_warnings():  # that a kernel is registered twice
+        warnings.simplefilter("ignore")
+        module.lib.impl("all_gather_copy_in", all_gather_copy_in, "PrivateUse1", allow_override=True)
