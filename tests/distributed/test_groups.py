@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -88,6 +89,99 @@ RESTARTED = """
 def test_elastic_restart():
     output = run_script(RESTARTED, "--nproc-per-node", "2", "--max-restarts", "1", "--monitor-interval", "0.1")
     assert output.count("went on") == 2
+
+
+HOSTS = """
+    import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    dist.init_process_group("tpu")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    for op, expected in ((dist.ReduceOp.SUM, 3.0), (dist.ReduceOp.AVG, 1.5), (dist.ReduceOp.MAX, 2.0)):
+        x = torch.full((1001,), float(rank + 1), device="tpu", dtype=torch.bfloat16)
+        dist.all_reduce(x, op)
+        assert x.cpu().eq(expected).all(), x
+    x = torch.full((4,), float(rank), device="tpu")
+    whole = torch.empty(8, device="tpu")
+    dist.all_gather_into_tensor(whole, x)
+    assert whole.tolist() == [0.0] * 4 + [1.0] * 4
+    dist.reduce_scatter_tensor(x, whole, dist.ReduceOp.SUM)
+    assert x.tolist() == [2.0 * rank] * 4
+    dist.all_to_all_single(whole, whole.clone())
+    assert whole.tolist() == [float(rank)] * 8, whole
+    dist.broadcast(x, 1)
+    assert x.tolist() == [2.0] * 4
+    if rank == 0:
+        dist.send(x * 3, 1)
+        parts = [torch.empty(4, device="tpu") for _ in range(2)]
+        dist.gather(x, parts)
+        assert parts[1].tolist() == [6.0] * 4
+    else:
+        dist.recv(x, 0)
+        dist.gather(x)
+    model = DistributedDataParallel(torch.nn.Linear(4, 4).to("tpu"))
+    model(x).sum().backward()
+    x = torch.ones(3 + rank, device="tpu")
+    try:
+        dist.all_reduce(x)
+        x.cpu()
+    except RuntimeError as error:
+        assert "diverge" in str(error) and "rank" in str(error), error
+        print("two hosts")
+"""
+
+
+@pytest.fixture
+def two_hosts():
+    """Two network namespaces with a cable between them."""
+    if shutil.which("ip") is None or os.geteuid() != 0:
+        pytest.skip("network namespaces need root and iproute2")
+    names = [f"tpu{os.getpid()}{end}" for end in "ab"]
+    setup = [f"ip netns add {n}" for n in names]
+    setup.append(f"ip link add {names[0]} netns {names[0]} type veth peer name {names[1]} netns {names[1]}")
+    for i, n in enumerate(names, 1):
+        setup += [
+            f"ip -n {n} addr add 10.77.0.{i}/24 dev {n}",
+            f"ip -n {n} link set {n} up",
+            f"ip -n {n} link set lo up",
+        ]
+    try:
+        for command in setup:
+            done = subprocess.run(command.split(), capture_output=True, text=True)
+            if done.returncode != 0:
+                pytest.skip(f"network namespaces can't be made here: {done.stderr.strip()}")
+        yield names
+    finally:
+        for n in names:
+            subprocess.run(["ip", "netns", "del", n], capture_output=True)
+
+
+def test_two_hosts(two_hosts):
+    with tempfile.TemporaryDirectory() as directory:
+        path = pathlib.Path(directory) / "script.py"
+        path.write_text(textwrap.dedent(HOSTS))
+        processes = []
+        for rank, name in enumerate(two_hosts):
+            torchrun = f"-m torch.distributed.run --nnodes 2 --nproc-per-node 1 --node-rank {rank} --master-port 29511"
+            command = [
+                "ip",
+                "netns",
+                "exec",
+                name,
+                sys.executable,
+                *torchrun.split(),
+                "--master-addr",
+                "10.77.0.1",
+                path,
+            ]
+            environment = {**os.environ, "GLOO_SOCKET_IFNAME": name, "OMP_NUM_THREADS": "1"}
+            processes.append(
+                subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+            )
+        for process in processes:
+            output, _ = process.communicate(timeout=200)
+            assert process.returncode == 0 and "two hosts" in output, output
 
 
 def functional(rank, world):
