@@ -1,4 +1,5 @@
-"""Chains of memory-bound operations on 4M fp32 elements: gelu, softmax, layer norm, RMSNorm with rope.
+"""Chains of memory-bound operations on 4M fp32 elements (gelu, softmax, layer norm, RMSNorm with rope), cross-entropy
+over 50k classes, AdamW over 10M parameters.
 
 Peers: CPU eager, the same with a tuned malloc (page faults of fresh blocks cost more than the arithmetic), Inductor.
 """
@@ -57,11 +58,50 @@ def rms_norm_rope(x, weight, cos, sin):
 
 
 ROWS, WIDTH = 4096, 1024
+
+
+def cross_entropy(peer):
+    import torch
+
+    device = harness.device_of(peer)
+    torch.manual_seed(0)
+    logits = torch.randn(512, 50257).to(device).requires_grad_()
+    targets = torch.randint(50257, (512,)).to(device)
+    loss_of = harness.compiled(peer, torch.nn.functional.cross_entropy)
+
+    def iteration():
+        logits.grad = None
+        loss_of(logits, targets).backward()
+        harness.finish(peer)
+
+    return iteration
+
+
+def adamw(peer):
+    import torch
+
+    device = harness.device_of(peer)
+    torch.manual_seed(0)
+    parameters = [torch.randn(1 << 20).to(device).requires_grad_() for _ in range(10)]
+    for p in parameters:
+        p.grad = torch.randn(1 << 20).to(device)
+    optimizer = torch.optim.AdamW(parameters, lr=1e-4, fused=peer != "inductor")
+    step = harness.compiled(peer, optimizer.step)
+
+    def iteration():
+        step()
+        harness.finish(peer)
+
+    return iteration
+
+
 CASES = {
-    "gelu(x+b)*s+r": case(gelu_chain, (ROWS, WIDTH), (WIDTH,), (WIDTH,), (ROWS, WIDTH)),
-    "softmax": case(softmax, (ROWS, WIDTH)),
-    "layer norm": case(layer_norm, (ROWS, WIDTH), (WIDTH,), (WIDTH,)),
-    "RMSNorm + rope": case(rms_norm_rope, (8, 8, 1024, 64), (64,), (1024, 32), (1024, 32)),
+    "gelu(x+b)*s+r, 4M": case(gelu_chain, (ROWS, WIDTH), (WIDTH,), (WIDTH,), (ROWS, WIDTH)),
+    "softmax, 4M": case(softmax, (ROWS, WIDTH)),
+    "layer norm, 4M": case(layer_norm, (ROWS, WIDTH), (WIDTH,), (WIDTH,)),
+    "RMSNorm + rope, 4M": case(rms_norm_rope, (8, 8, 1024, 64), (64,), (1024, 32), (1024, 32)),
+    "cross-entropy, 50k classes, forward and backward": cross_entropy,
+    "AdamW, 10M parameters": adamw,
 }
 
 
@@ -69,7 +109,7 @@ def measure():
     rows = []
     for name in CASES:
         times = harness.interleave("kernels", name, PEERS)
-        rows.append(harness.best_peer_row(f"{name}, 4M fp32", times, bound=1.1))
+        rows.append(harness.best_peer_row(name, times, bound=1.1))
     return rows
 
 

@@ -1,0 +1,68 @@
+"""Causal attention, forward and backward, and greedy decoding with a cache that grows by one at every token."""
+
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import harness
+
+TOKENS, WIDTH, HEADS, LAYERS = 64, 384, 6, 6
+
+
+def attention(peer):
+    import torch
+
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(4, 8, 512, 64).to(harness.device_of(peer)).requires_grad_() for _ in range(3))
+
+    def iteration():
+        for x in (q, k, v):
+            x.grad = None
+        torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).sum().backward()
+        harness.finish(peer)
+
+    return iteration
+
+
+def decode(peer):
+    """Batch 1: each token is chosen from the last one's logits, which is a read."""
+    import torch
+    import torch.nn.functional as F
+
+    device = harness.device_of(peer)
+    torch.manual_seed(0)
+    embedding = torch.randn(256, WIDTH).to(device)
+    layers = [[(torch.randn(out, into) * into**-0.5).to(device) for out, into in WEIGHTS] for _ in range(LAYERS)]
+
+    @torch.inference_mode()
+    def iteration():
+        keys, values = [None] * LAYERS, [None] * LAYERS
+        token = 0
+        for _ in range(TOKENS):
+            x = embedding[token].view(1, WIDTH)
+            for i, (qkv, out, up, down) in enumerate(layers):
+                q, k, v = F.linear(F.layer_norm(x, (WIDTH,)), qkv).view(3, HEADS, 1, WIDTH // HEADS)
+                keys[i] = k if keys[i] is None else torch.cat((keys[i], k), 1)
+                values[i] = v if values[i] is None else torch.cat((values[i], v), 1)
+                y = F.scaled_dot_product_attention(q[None], keys[i][None], values[i][None])
+                x = x + F.linear(y.reshape(1, WIDTH), out)
+                x = x + F.linear(F.gelu(F.linear(F.layer_norm(x, (WIDTH,)), up)), down)
+            token = (x @ embedding.t()).argmax().item()
+
+    return iteration
+
+
+WEIGHTS = ((3 * WIDTH, WIDTH), (WIDTH, WIDTH), (4 * WIDTH, WIDTH), (WIDTH, 4 * WIDTH))
+CASES = {"causal attention, B4 H8 T512 D64": attention, "greedy decoding, 64 tokens": decode}
+
+
+def measure():
+    rows = []
+    for name, bound, warm_up in zip(CASES, (0.7, 0.6), (10, 12), strict=True):
+        times = harness.interleave("attention", name, ("tpu", "eager"), rounds=7, iterations=3, warm_up=warm_up)
+        rows += harness.rows_against(name, times, {"eager": bound})
+    return rows
+
+
+if __name__ == "__main__":
+    harness.main(measure)
