@@ -231,9 +231,11 @@ class Analysis {
   // `value`, found at an index that is read: checked also where it doesn't matter, as all values are one.
   int Checked(const Expr& index, int value, int64_t size) {
     if (failed_ || split_) return 0;
-    const NestNode& node = nest_.nodes[value];
-    if (llvm::any_of(node.index.terms, [&](auto term) { return term.first == index.terms[0].first; })) return value;
-    return Combine(NestNode::Kind::kSelect, node.type, {InRange(index, 0, size), value, value});
+    const mlir::Type type = nest_.nodes[value].type;
+    const auto reads_at = [&](auto term) { return term.first == index.terms[0].first; };
+    if (llvm::any_of(nest_.nodes[value].index.terms, reads_at)) return value;
+    const int in_range = InRange(index, 0, size);  // moves the nodes
+    return Combine(NestNode::Kind::kSelect, type, {in_range, value, value});
   }
   int And(int a, int b) { return a < 0 ? b : b < 0 ? a : Combine(NestNode::Kind::kAnd, nullptr, {a, b}); }
 
