@@ -1,8 +1,8 @@
-"""torch.compile on tpu against Inductor on the CPU: the GPT step warm, what a call costs, how soon the first result is there.
+"""torch.compile on tpu against Inductor on the CPU: the GPT step warm, what a call costs, the first result.
 
 Step: as in gpt.py, forward with loss (and so backward) compiled, the optimizer eager. Call: a compiled function of two
 tensors of four elements, whose work is nothing beside the call; with gradients, forward and backward. First result: a
-fresh process with empty caches, from the first call of the step to its loss in Python, imports of the compiler included.
+fresh process with empty caches, from the first call of the step to its loss in Python, the compiler's imports included.
 """
 
 import os

@@ -26,9 +26,7 @@ def explain():
     Print it, or show it in a notebook; `.counters`, `.fragments`, `.cuts`, `.compiles`, `.host_kernels`,
     `.uncaptured_graphs` are plain data: of fragments, `runs` and `milliseconds` are lists by tier.
     """
-    return Explanation(
-        metrics(), _C.fragments(), _C.cuts(), _C.compiles(), _C.host_kernels(), _C.uncaptured_graphs()
-    )
+    return Explanation(metrics(), _C.fragments(), _C.cuts(), _C.compiles(), _C.host_kernels(), _C.uncaptured_graphs())
 
 
 class Explanation:
