@@ -35,7 +35,9 @@ def tpu(gm, example_inputs, *, mode=None, options=None):
         partition_fn=default_partition,
         keep_inference_input_mutations=True,
     )
-    return backend(gm, example_inputs)
+    # Launches find out by themselves which buffers nobody needs any more, so that retain_graph=True stays possible.
+    with torch._functorch.config.patch(donated_buffer=False):
+        return backend(gm, example_inputs)
 
 
 def _compiled(gm, wait):

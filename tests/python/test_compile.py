@@ -96,6 +96,14 @@ def test_module_forward_and_backward(metrics):
     assert (found["graph_captures"], found["graph_calls"], found["graph_calls_uncaptured"]) == (2, 6, 0)
 
 
+def test_backward_twice():
+    a = torch.randn(4, device="tpu", requires_grad=True)
+    y = compiled(lambda a: (a.sin() * a).sum())(a)
+    first = torch.autograd.grad(y, a, retain_graph=True)
+    torch.testing.assert_close(torch.autograd.grad(y, a), first)
+    assert_same(a.detach().cpu().cos() * a.detach().cpu() + a.detach().cpu().sin(), first[0])
+
+
 @pytest.mark.parametrize("mode", ["fused", "strict", "debug"])
 def test_modes_agree(mode):
     torch.tpu.set_eager_mode(mode)
