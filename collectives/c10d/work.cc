@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "dispatcher/errors.h"
+#include "dispatcher/streams.h"
+#include "jit/engine.h"
 
 namespace tpu {
 
@@ -47,7 +49,13 @@ std::exception_ptr TpuWork::exception() const {
 bool TpuWork::wait(std::chrono::milliseconds timeout) {
   if (timeout == kNoTimeout) {
     for (const Ticket& t : tickets_) {
-      if (blocking_) t.stream->WaitFor(t.sequence);
+      if (blocking_) {
+        t.stream->WaitFor(t.sequence);
+      } else if (!t.Done()) {
+        Stream& current = CurrentStream(t.stream->device_index());
+        Engine::Get().CutStream(current, CutReason::kCollective, "Work.wait");
+        current.Enqueue([t] { t.stream->WaitFor(t.sequence); });
+      }
     }
   } else {
     bool done = false;

@@ -1,8 +1,10 @@
 // What an asynchronous collective gives its caller.
 //
 // Values order themselves: whoever reads a result waits for the collective that makes it, on the device. So wait() does
-// not make the host wait, and the future is complete at once, as on a GPU; an error is raised by wait() once it is
-// known, and by whatever reads a result. With a timeout, or of a barrier, wait() blocks. Holds its tensors. Any thread.
+// not make the host wait, and the future is complete at once, as on a GPU. wait() makes the current stream wait, so
+// that events and memory follow (FSDP frees what a collective read once a later event is reached). An error is raised
+// by wait() once it is known, and by whatever reads a result. With a timeout, or of a barrier, wait() blocks the host.
+// Holds its tensors. Any thread.
 #pragma once
 
 #include <ATen/core/ivalue.h>

@@ -211,6 +211,22 @@ def asynchronous(rank, world):
     dist.barrier()
 
 
+def overlapping(rank, world):
+    """What doesn't read a collective's result runs, and is read, while the collective waits for another rank."""
+    x, y = torch.ones(4, device="tpu"), torch.ones(64, 64, device="tpu")
+    if rank == world - 1:
+        message = torch.empty(1, device="tpu")
+        dist.recv(message, 0)
+        same(message, torch.full((1,), 64.0))
+    work = dist.all_reduce(x, async_op=True)
+    if rank == 0:
+        same(y @ y, torch.full((64, 64), 64.0))
+        assert not work.is_completed()
+        dist.send((y @ y)[0, :1], world - 1)
+    work.wait()
+    same(x, torch.full((4,), float(world)))
+
+
 def objects(rank, world):
     gathered = [None] * world
     dist.all_gather_object(gathered, {"rank": rank, "text": "x" * rank})
@@ -250,6 +266,7 @@ CHECKS = [
     messages,
     views,
     asynchronous,
+    overlapping,
     objects,
 ]
 
