@@ -50,9 +50,9 @@ class CompiledGraph {
     CurrentStream(CurrentDevice());  // makes the devices
     if (Engine::Get().mode() != Mode::kFused) return Run(inputs);
     bool is_new = false;
-    const Captured& found = Find(inputs, in, &is_new);
-    if (!found.graph) return RunUncaptured(inputs, found.reason);
-    return Replay(found, inputs, in, is_new);
+    const std::shared_ptr<const Captured> found = Find(inputs, in, &is_new);
+    if (!found->graph) return RunUncaptured(inputs, found->reason);
+    return Replay(*found, inputs, in, is_new);
   }
 
  private:
@@ -80,8 +80,9 @@ class CompiledGraph {
     return true;
   }
 
-  const Captured& Find(const py::list& inputs, const std::vector<GraphInput>& in, bool* is_new) {
-    if (latest_ != nullptr && latest_words_ == words_) return *latest_;
+  // Shared: another thread may make room by forgetting it while this one waits without the interpreter lock.
+  std::shared_ptr<const Captured> Find(const py::list& inputs, const std::vector<GraphInput>& in, bool* is_new) {
+    if (latest_ != nullptr && latest_words_ == words_) return latest_;
     auto it = captures_.find(words_);
     if (it == captures_.end()) {
       if (captures_.size() >= kMaxCaptures) captures_.clear();
@@ -91,12 +92,12 @@ class CompiledGraph {
       *is_new = true;
     }
     latest_words_ = it->first;
-    latest_ = it->second.get();
-    return *latest_;
+    latest_ = it->second;
+    return latest_;
   }
 
-  std::unique_ptr<Captured> Make(const py::list& inputs, const std::vector<GraphInput>& in) {
-    auto captured = std::make_unique<Captured>();
+  std::shared_ptr<const Captured> Make(const py::list& inputs, const std::vector<GraphInput>& in) {
+    auto captured = std::make_shared<Captured>();
     try {
       GraphCapture capture(in);
       py::list arguments;
@@ -168,8 +169,8 @@ class CompiledGraph {
   py::object run_;
   const bool wait_;
   std::vector<uint64_t> words_, latest_words_;  // of the inputs: words_ is scratch
-  const Captured* latest_ = nullptr;
-  absl::flat_hash_map<std::vector<uint64_t>, std::unique_ptr<Captured>> captures_;
+  std::shared_ptr<const Captured> latest_;
+  absl::flat_hash_map<std::vector<uint64_t>, std::shared_ptr<const Captured>> captures_;
 };
 
 }  // namespace
