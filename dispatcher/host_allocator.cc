@@ -73,7 +73,9 @@ BufferRef AdoptTensor(Device& device, const at::Tensor& tensor, const TensorType
   if (!device.host_addressable()) return ValueOrThrow(device.MakeValue(type, tensor.data_ptr()));
   const c10::DataPtr& data = tensor.storage().data_ptr();
   if (data.get_deleter() == &DropBuffer && tensor.storage_offset() == 0) {
-    return BufferRef(static_cast<Buffer*>(data.get_context()));
+    BufferRef buffer(static_cast<Buffer*>(data.get_context()));
+    // The first part of a buffer would keep all of it.
+    return tensor.nbytes() == buffer->bytes() ? buffer : AdoptTensor(device, tensor.clone(), type);
   }
   if (data.get_deleter() == &DropBlock && tensor.storage_offset() == 0) {
     return MakeRef<Buffer>(data.get(), tensor.nbytes(), [owner = BufferRef(OwnerOf(data.get()))] {});

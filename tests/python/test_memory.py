@@ -23,6 +23,15 @@ def test_allocated_follows_tensors():
     assert torch.tpu.max_memory_allocated() < peak
 
 
+@pytest.mark.parametrize("part", [0, 1])
+def test_a_copied_part_does_not_keep_the_whole(part):
+    gc.collect()
+    before = torch.tpu.memory_allocated()
+    x = torch.ones(4 * MIB).to("tpu").chunk(4)[part].clone()
+    assert torch.tpu.memory_allocated() - before < 5 * MIB
+    assert x.sum().item() == MIB
+
+
 def test_empty_cache():
     x = torch.ones(8 * MIB, device="tpu") * 2
     torch.tpu.synchronize()
