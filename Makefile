@@ -2,7 +2,7 @@
 # incremental: a second run takes seconds.
 PYTHON = .venv/bin/python
 .DEFAULT_GOAL := build
-.PHONY: build demo demo-smoke test sanitize bench lint wheel clean
+.PHONY: build demo demo-smoke test test-full sanitize bench lint wheel clean
 
 build:  ## Debian packages, virtual environment, extension module
 	scripts/setup.sh build
@@ -14,6 +14,10 @@ demo: build  ## trains the digits net and the character GPT on tpu
 demo-smoke: build  ## a few steps of each
 	$(PYTHON) examples/digits_cnn.py --device tpu --smoke
 	$(PYTHON) examples/char_gpt.py --device tpu --smoke
+
+test-full:  ## every test, and all that takes long: the CPU plugin, three TPUs
+	scripts/setup.sh test
+	scripts/test.sh full
 
 test:  ## every test: core, compiler, Python, examples
 	scripts/setup.sh test

@@ -21,6 +21,8 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 TUNED_MALLOC = "glibc.malloc.hugetlb=1:glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=8589934592"
 THREADS = 2
+# Peers that are this device: the embedded one, and the CPU plugin of PJRT.
+OURS = ("tpu", "pjrt")
 
 
 @dataclasses.dataclass
@@ -52,8 +54,9 @@ class Row:
 def environment(peer, cache=None):
     """The environment of a worker of `peer`: threads, malloc, and whether the tpu device is loaded."""
     env = dict(os.environ, OMP_NUM_THREADS=str(THREADS), MKL_NUM_THREADS=str(THREADS))
-    if peer == "tpu":
+    if peer in OURS:
         env["TORCH_TPU_THREADS"] = str(THREADS)
+        env["TORCH_TPU_PLUGIN"] = "cpu" if peer == "pjrt" else "host"
         if cache:
             env["TORCH_TPU_CACHE"] = str(cache)
     else:
@@ -68,11 +71,13 @@ class Timed(float):
 
 
 class Worker:
-    """A child that holds `case` of bench/topics/<topic>.py for `peer`."""
+    """A child that holds `case` of bench/topics/<topic>.py for `peer`; of JAX, bench/peers/jax_<topic>.py."""
 
     def __init__(self, topic, case, peer, cache=None):
         self.peer = peer
         command = [sys.executable, str(HERE / "harness.py"), topic, case, peer]
+        if peer == "jax":
+            command = [os.environ["BENCH_JAX_PYTHON"], str(HERE / "peers" / f"jax_{topic}.py"), "--serve"]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment(peer, cache)
         )
@@ -132,12 +137,12 @@ class scratch_directory:
 
 
 def device_of(peer):
-    return "tpu" if peer == "tpu" else "cpu"
+    return "tpu" if peer in OURS else "cpu"
 
 
 def finish(peer):
     """Waits until everything that was asked of the device is done."""
-    if peer == "tpu":
+    if peer in OURS:
         import torch
 
         torch.tpu.synchronize()

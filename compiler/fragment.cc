@@ -84,6 +84,7 @@ class Digest {
   void Add(const Call& call) {
     Text(call.op);
     Number(call.promoted);
+    Number(call.precision);
     Number<uint64_t>(call.arguments.size());
     for (const CallArgument& a : call.arguments) {
       Number(a.kind);
@@ -113,7 +114,9 @@ std::string Call::ToString() const {
   std::vector<std::string> inputs, outputs;
   for (const CallArgument& argument : arguments) inputs.push_back(ArgumentText(*this, argument));
   for (const TensorType& type : results) outputs.push_back(type.ToString());
-  return absl::StrCat(op, "(", absl::StrJoin(inputs, ", "), ") -> ", absl::StrJoin(outputs, ", "));
+  constexpr const char* kPrecisions[] = {"", " at high precision", " at medium precision"};
+  return absl::StrCat(op, "(", absl::StrJoin(inputs, ", "), ")", kPrecisions[static_cast<int>(precision)], " -> ",
+                      absl::StrJoin(outputs, ", "));
 }
 
 const TensorType& Fragment::TypeOf(ValueId v) const {

@@ -37,6 +37,9 @@ struct CallArgument {
   friend bool operator==(const CallArgument&, const CallArgument&) = default;
 };
 
+// What products of f32 may be rounded to inside: torch.set_float32_matmul_precision.
+enum class Precision : uint8_t { kHighest, kHigh, kMedium };
+
 // What an operand is. A scalar has no dims and one of i1, i64, f64, c128.
 struct OperandType {
   TensorType type;
@@ -62,6 +65,8 @@ struct Call {
   std::vector<TensorType> results;
   // at::result_type of the operands: what arithmetic is done in where the operator promotes.
   DType promoted = DType::kFloat32;
+  // Of the products in it. The embedded device is always at full f32.
+  Precision precision = Precision::kHighest;
   // CompilerBackend::IsBoundary of this call, a stable hash of it, and how large its results are: what cuts go by.
   bool boundary = false;
   bool is_view = false;  // "tpu::view"

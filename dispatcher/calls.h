@@ -79,6 +79,7 @@ struct Operator {
   bool functional_form = false;   // recorded != op
   bool returns_tensors = true;    // only tensors and lists of tensors
   bool static_scalars = false;    // CompilerBackend::StaticScalars
+  bool has_products = false;      // aten::HasProducts
   bool seeded = false;            // tagged nondeterministic_seeded
   bool data_dependent = false;    // tagged dynamic_output_shape or data_dependent_output
   bool is_view = false;           // returns a view of an argument it doesn't write
@@ -118,7 +119,7 @@ struct Collected {
   // One argument after the other, for kernels that know their types; then Finish.
   void Add(const Operator& op, size_t, const at::Tensor& tensor) { AddTensor(op, tensor, false); }
   void Add(const Operator& op, size_t argument, const c10::Scalar& number);
-  void Finish();
+  void Finish(const Operator& op);
 
   // Reads the arguments' values, uploading CPU tensors where PyTorch allows them. Raises for tensors elsewhere.
   void Collect(const Operator& op, at::ArrayRef<c10::IValue> arguments);
@@ -131,6 +132,9 @@ struct Collected {
   void AddScalar(const c10::Scalar& number, ScalarSpec::As as);
   void AddAttribute(const c10::IValue& value);
 };
+
+// What torch.set_float32_matmul_precision says now.
+Precision ProductPrecision();
 
 // PyTorch's shape inference for the call, as a new Signature. Raises what PyTorch raises.
 std::unique_ptr<Signature> Infer(const Operator& op, at::ArrayRef<c10::IValue> arguments, const Collected& collected);

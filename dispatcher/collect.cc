@@ -1,4 +1,5 @@
 // From the stack of a boxed call to operands and the words that name the call.
+#include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/Scalar.h>
 
@@ -47,6 +48,18 @@ uint64_t Word(Tag tag, uint64_t detail) { return static_cast<uint64_t>(tag) | de
 
 }  // namespace
 
+Precision ProductPrecision() {
+  switch (at::globalContext().float32MatmulPrecision()) {
+    case at::Float32MatmulPrecision::HIGHEST:
+      return Precision::kHighest;
+    case at::Float32MatmulPrecision::HIGH:
+      return Precision::kHigh;
+    case at::Float32MatmulPrecision::MEDIUM:
+      return Precision::kMedium;
+  }
+  return Precision::kHighest;
+}
+
 void Collected::Collect(const Operator& op, at::ArrayRef<c10::IValue> arguments) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     const c10::IValue& value = arguments[i];
@@ -94,10 +107,13 @@ void Collected::Collect(const Operator& op, at::ArrayRef<c10::IValue> arguments)
         break;
     }
   }
-  Finish();
+  Finish(op);
 }
 
-void Collected::Finish() { device = DeviceSoFar(); }
+void Collected::Finish(const Operator& op) {
+  if (op.has_products) words.push_back(static_cast<uint64_t>(ProductPrecision()));
+  device = DeviceSoFar();
+}
 
 c10::DeviceIndex Collected::DeviceSoFar() const {
   return device < 0 ? static_cast<c10::DeviceIndex>(CurrentDevice()) : device;

@@ -53,7 +53,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   bool queryStream(const c10::Stream& torch_stream) const override {
     Stream& stream = FromTorch(torch_stream);
     Engine::Get().CutStream(stream, CutReason::kSynchronize, "Stream.query");
-    return stream.Done(stream.enqueued());
+    return stream.Idle();
   }
   void synchronizeStream(const c10::Stream& torch_stream) const override {
     Stream& stream = FromTorch(torch_stream);

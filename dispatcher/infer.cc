@@ -236,6 +236,7 @@ std::unique_ptr<Signature> Infer(const Operator& op, at::ArrayRef<c10::IValue> a
     s->host_kernel->in_place_mutated = op.mutated;
   }
   s->call.op = op.name;
+  if (op.has_products) s->call.precision = ProductPrecision();
   s->call.promoted = Promoted(op, meta_arguments);
   DescribeArguments(op, arguments, collected, *s);
   DescribeOperands(op, collected, *s);

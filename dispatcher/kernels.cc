@@ -27,6 +27,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "dispatcher/calls.h"
 #include "dispatcher/capture.h"
+#include "dispatcher/errors.h"
 #include "dispatcher/host_allocator.h"
 #include "dispatcher/streams.h"
 #include "dispatcher/upload.h"
@@ -111,6 +112,19 @@ at::Tensor HostView(const at::Tensor& tensor, const std::string& what) {
   return HostTensor(Engine::Get().device(tensor.device().index()), buffer, value->type().dims, tensor.scalar_type());
 }
 
+// Straight to where the tensor of the CPU lies, where its elements lie as the device gives them.
+void ReadInto(const at::Tensor& tensor, const at::Tensor& cpu) {
+  Device& device = Engine::Get().device(tensor.device().index());
+  const bool as_it_is = cpu.is_cpu() && cpu.is_contiguous() && cpu.scalar_type() == tensor.scalar_type() &&
+                        cpu.sizes() == tensor.sizes() && cpu.numel() > 0;
+  if (device.host_addressable() || !as_it_is) {
+    cpu.copy_(HostView(tensor, "copy_"));
+    return;
+  }
+  const ValueRef value = ReadValue(*tensor.unsafeGetTensorImpl());
+  ThrowIfError(device.CopyToHost(AwaitBuffer(value, "copy_"), cpu.data_ptr(), cpu.nbytes()));
+}
+
 // The same memory without the bits that say "conjugated" and "negated" lazily.
 at::Tensor WithoutBits(const at::Tensor& t) {
   const at::Tensor plain = t.is_conj() ? at::_conj(t) : t;
@@ -134,7 +148,7 @@ at::Tensor CopyFrom(const at::Tensor& self, const at::Tensor& dst, bool non_bloc
     const Layout* layout = InternLayout(dst.scalar_type(), dst.sizes());
     WriteValue(*dst.unsafeGetTensorImpl(), UploadValue(host, layout, dst.device().index()));
   } else {
-    dst.copy_(HostView(self, "copy_"));
+    ReadInto(self, dst);
   }
   return dst;
 }
@@ -236,8 +250,12 @@ ValueRef UploadValue(const at::Tensor& cpu, const Layout* layout, c10::DeviceInd
   if (const Capture* capture = Capture::Current()) capture->CheckConstant(cpu);
   CurrentStream(device);  // makes the devices
   if (!Engine::Get().device(device).host_addressable()) {
-    at::Tensor elements = at::detail::empty_cpu(layout->sizes(), at::TensorOptions(layout->scalar_type));
-    return MakeReadyValue(layout, device, elements.copy_(cpu).data_ptr());
+    at::Tensor elements = cpu;  // a device takes row-major elements from where they lie
+    if (!cpu.is_contiguous() || cpu.scalar_type() != layout->scalar_type || cpu.sizes() != layout->sizes()) {
+      elements = at::detail::empty_cpu(layout->sizes(), at::TensorOptions(layout->scalar_type));
+      elements.copy_(cpu);
+    }
+    return MakeReadyValue(layout, device, elements.const_data_ptr());
   }
   ValueRef value = MakeReadyValue(layout, device);
   if (layout->bytes > 0) {

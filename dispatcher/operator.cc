@@ -5,6 +5,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "compiler/operators.h"
 #include "dispatcher/calls.h"
 #include "jit/engine.h"
 #include "runtime/hash.h"
@@ -136,6 +137,7 @@ Operator::Operator(const c10::OperatorHandle& handle) : op(handle), recorded(han
     const bool tensors = kinds[i] == ArgumentKind::kTensor || kinds[i] == ArgumentKind::kTensorList;
     reads_tensors = reads_tensors || (tensors && !IsOut(static_cast<int>(i)));
   }
+  has_products = aten::HasProducts(name);
   static_scalars = !reads_tensors || Engine::Get().backend().StaticScalars(name);
 }
 

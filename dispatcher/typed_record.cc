@@ -32,7 +32,7 @@ class TypedRecorder final : public c10::OperatorKernel {
     Collected collected;
     size_t argument = 0;
     (collected.Add(op, argument++, args), ...);
-    collected.Finish();
+    collected.Finish(op);
     const Signature* s = op.Find(collected.words);
     if (C10_UNLIKELY(s == nullptr || !s->plain)) return Boxed(op, args...);
     ValueRef result;

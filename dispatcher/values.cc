@@ -74,12 +74,15 @@ std::vector<int64_t> PhysicalOrder(const Layout& layout) {
   return order;
 }
 
-// Gives the storage a value whose row-major order is its physical order; returns that value's layout.
-const Layout* EnsureRowMajor(TpuStorage& storage) {
+// Gives the storage a value whose row-major order is its physical order; returns that value's layout. Where nothing was
+// written yet the elements are what is asked for, so that bytes need not be reinterpreted at every use.
+const Layout* EnsureRowMajor(TpuStorage& storage, c10::ScalarType type) {
   if (!storage.value()) {
-    const Layout* bytes = InternLayout(c10::ScalarType::Byte, {static_cast<int64_t>(storage.nbytes())});
-    storage.Set(MakeReadyValue(bytes, DeviceOf(storage)), bytes);
-    return bytes;
+    const size_t size = c10::elementSize(type);
+    if (storage.nbytes() % size != 0) return EnsureRowMajor(storage, c10::ScalarType::Byte);
+    const Layout* flat = InternLayout(type, {static_cast<int64_t>(storage.nbytes() / size)});
+    storage.Set(MakeReadyValue(flat, DeviceOf(storage)), flat);
+    return flat;
   }
   const Layout* layout = storage.layout();
   if (layout->row_major) return layout;
@@ -111,7 +114,7 @@ const Layout* LayoutOf(const c10::TensorImpl& tensor) {
 }
 
 ValueRef RowMajorValue(TpuStorage& storage) {
-  EnsureRowMajor(storage);
+  EnsureRowMajor(storage, c10::ScalarType::Byte);
   return storage.value();
 }
 
@@ -126,7 +129,7 @@ ValueRef ReadValue(const c10::TensorImpl& tensor, const Layout* layout) {
       layout->row_major && storage.layout()->row_major) {
     return storage.value();  // strides differ only where a size is 1
   }
-  const Layout* base = EnsureRowMajor(storage);
+  const Layout* base = EnsureRowMajor(storage, layout->scalar_type);
   return RecordOne(WindowCall(false, base, layout, tensor.storage_offset()), {{storage.value().get(), 0}},
                    DeviceOf(storage));
 }
@@ -139,7 +142,7 @@ void WriteValue(const c10::TensorImpl& tensor, ValueRef value) {
     storage.Set(std::move(value), layout);
     return;
   }
-  const Layout* base = EnsureRowMajor(storage);
+  const Layout* base = EnsureRowMajor(storage, layout->scalar_type);
   ValueRef updated = RecordOne(WindowCall(true, base, layout, tensor.storage_offset()),
                                {{storage.value().get(), 0}, {value.get(), 0}}, DeviceOf(storage));
   storage.Set(std::move(updated), base);

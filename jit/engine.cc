@@ -117,7 +117,10 @@ absl::Status Engine::Await(const ValueRef& value, const std::string& what, CutRe
   Metrics::Get().reads.fetch_add(1, std::memory_order_relaxed);
   if (Window* window = value->window_.load(std::memory_order_acquire)) window->Cut(reason, what);
   if (value->stream_ != nullptr) value->stream_->WaitFor(value->sequence_);
-  return value->error_ ? *value->error_ : absl::OkStatus();
+  if (value->error_) return *value->error_;
+  // What is ready from the start has no stream.
+  return value->stream_ != nullptr && value->buffer_ ? value->stream_->device()->Wait(value->buffer_)
+                                                     : absl::OkStatus();
 }
 
 void Engine::CutStream(Stream& stream, CutReason reason, const std::string& what) { window(stream).Cut(reason, what); }

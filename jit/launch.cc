@@ -16,6 +16,24 @@ std::shared_ptr<const absl::Status> Shared(const absl::Status& status) {
   return std::make_shared<const absl::Status>(status);
 }
 
+absl::Status ExplainNode(const FragmentEntry& entry, int node, const absl::Status& status) {
+  std::string message = absl::StrCat(status.message(), "\n  in ", entry.fragment.nodes[node].call->ToString());
+  if (!entry.where[node].empty()) absl::StrAppend(&message, "\n  recorded at ", entry.where[node]);
+  return absl::Status(status.code(), message);
+}
+
+// Which operation it was is not known: a kernel does the work of several. All are named, while they are few.
+absl::Status ExplainFragment(const FragmentEntry& entry, const absl::Status& status) {
+  const size_t nodes = entry.fragment.nodes.size();
+  std::string message = absl::StrCat(status.message(), "\n  in a fragment of ", nodes, " operations");
+  for (size_t i = 0; i < std::min(nodes, kMaxNamed); ++i) {
+    absl::StrAppend(&message, "\n  ", entry.fragment.nodes[i].call->ToString());
+    if (!entry.where[i].empty()) absl::StrAppend(&message, "\n    recorded at ", entry.where[i]);
+  }
+  if (nodes > kMaxNamed) absl::StrAppend(&message, "\n  ...");
+  return absl::Status(status.code(), message);
+}
+
 }  // namespace
 
 bool Launch::Brief() const {
@@ -86,17 +104,9 @@ absl::Status Launch::RunProgram(Executable& executable, std::vector<Argument>& a
     const std::vector<KernelInput> inputs(in.begin(), in.end());
     return RunNode(node, inputs, out);
   };
-  absl::Status status = executable.Launch(absl::MakeSpan(arguments), absl::MakeSpan(buffers), runner);
-  if (status.ok()) return status;
-  // Which operation it was is not known: a kernel does the work of several. All are named, while they are few.
-  const size_t nodes = entry_.fragment.nodes.size();
-  std::string message = absl::StrCat(status.message(), "\n  in a fragment of ", nodes, " operations");
-  for (size_t i = 0; i < std::min(nodes, kMaxNamed); ++i) {
-    absl::StrAppend(&message, "\n  ", entry_.fragment.nodes[i].call->ToString());
-    if (!entry_.where[i].empty()) absl::StrAppend(&message, "\n    recorded at ", entry_.where[i]);
-  }
-  if (nodes > kMaxNamed) absl::StrAppend(&message, "\n  ...");
-  return absl::Status(status.code(), message);
+  const auto explain = [entry = &entry_](const absl::Status& error) { return ExplainFragment(*entry, error); };
+  absl::Status status = executable.Launch(absl::MakeSpan(arguments), absl::MakeSpan(buffers), runner, explain);
+  return status.ok() ? status : explain(status);
 }
 
 void Launch::RunNodeByNode(std::vector<Argument>& arguments) {
@@ -120,7 +130,7 @@ void Launch::RunNodeByNode(std::vector<Argument>& arguments) {
     if (!error) {
       Metrics::Get().CountTier0Kernel(node.call, engine_.backend());
       absl::Status status = RunNode(i, in, absl::MakeSpan(out));
-      if (!status.ok()) error = Shared(Explain(i, status));
+      if (!status.ok()) error = Shared(ExplainNode(entry_, i, status));
     }
     for (size_t r = 0; r < out.size(); ++r) first[r] = {std::move(out[r]), nullptr, error};
   }
@@ -152,6 +162,12 @@ std::shared_ptr<const absl::Status> Launch::TakeOperands(int i, std::vector<Argu
     if (IsInput(v) && entry_.input_last_use[InputIndex(v)] == i) arguments[InputIndex(v)].buffer = nullptr;
     if (!IsInput(v) && entry_.last_use[v] == i) results[v].buffer = nullptr;
   }
+  if (f.nodes[i].call->alone) {  // reads its operands on the host: their errors are theirs
+    for (const KernelInput& k : in) {
+      if (error || !k.argument.buffer) continue;
+      if (absl::Status s = stream_.device()->Wait(k.argument.buffer); !s.ok()) error = Shared(s);
+    }
+  }
   for (KernelInput& k : in) {
     k.argument.donated = k.argument.buffer && k.window == nullptr && k.argument.buffer->ref_count() == 1;
   }
@@ -165,19 +181,15 @@ absl::Status Launch::RunNode(int node, absl::Span<const KernelInput> in, absl::S
     if (!program.ok()) return program.status();
     std::vector<Argument> arguments;
     for (const KernelInput& k : in) arguments.push_back(k.argument);
-    return (*program)->Launch(absl::MakeSpan(arguments), out, nullptr);
+    return (*program)->Launch(
+        absl::MakeSpan(arguments), out, nullptr,
+        [entry = &entry_, node](const absl::Status& error) { return ExplainNode(*entry, node, error); });
   }
   if (!engine_.call_runner()) {
     return absl::UnimplementedError(absl::StrCat(call.op, " has no host kernel in this process"));
   }
   if (call.alone) Metrics::Get().CountHostKernel(call.op);
   return engine_.call_runner()(*stream_.device(), call, in, out);
-}
-
-absl::Status Launch::Explain(int node, const absl::Status& status) const {
-  std::string message = absl::StrCat(status.message(), "\n  in ", entry_.fragment.nodes[node].call->ToString());
-  if (!entry_.where[node].empty()) absl::StrAppend(&message, "\n  recorded at ", entry_.where[node]);
-  return absl::Status(status.code(), message);
 }
 
 void Launch::Fail(const absl::Status& status) {

@@ -46,7 +46,6 @@ class Launch {
   std::shared_ptr<const absl::Status> TakeOperands(int node, std::vector<Argument>& arguments,
                                                    std::vector<NodeResult>& results, std::vector<KernelInput>& in);
   absl::Status RunNode(int node, absl::Span<const KernelInput> inputs, absl::Span<BufferRef> outputs);
-  absl::Status Explain(int node, const absl::Status& status) const;
   void Fail(const absl::Status& status);
 
   Engine& engine_;

@@ -2,8 +2,8 @@
 // and runtime/pjrt (plugins of the PJRT C API), each held to tests/conformance.
 //
 // Called by jit (allocate, load, launch) and by the dispatcher (copies, statistics). Devices live as long as the
-// process. Every method may be called from any thread; Launch and the copies block the calling thread until done: they
-// are called by a Stream's own thread.
+// process. Every method may be called from any thread. Launch is called by a Stream's own thread; it may return before
+// the work is done. Copies, Wait and Synchronize block the calling thread until it is.
 #pragma once
 
 #include <cstddef>
@@ -43,14 +43,19 @@ struct Argument {
 using NodeRunner =
     std::function<absl::Status(int node, absl::Span<const Argument> inputs, absl::Span<BufferRef> outputs)>;
 
+// Completes an error that shows only after Launch has returned: what ran, and where it was recorded. Called at most
+// once, on any thread.
+using Explainer = std::function<absl::Status(const absl::Status& error)>;
+
 class Executable {
  public:
   virtual ~Executable() = default;
   // Fills every entry of `outputs`, in the Program's order; after an error they are null. An output that is one of the
   // inputs unchanged shares its buffer. Not reentrant on one thread's temporaries but callable from several threads at
-  // once.
-  virtual absl::Status Launch(absl::Span<Argument> inputs, absl::Span<BufferRef> outputs,
-                              const NodeRunner& run_node) = 0;
+  // once. Where the device runs on behind Launch, later errors are `explain`ed and belong to the outputs
+  // (Device::Wait), and to whatever is computed from them.
+  virtual absl::Status Launch(absl::Span<Argument> inputs, absl::Span<BufferRef> outputs, const NodeRunner& run_node,
+                              const Explainer& explain = nullptr) = 0;
   // How many nodes each launch hands to run_node (0 for most).
   virtual int calls_per_launch() const = 0;
   // A launch takes microseconds, on the calling thread alone, and asks no host kernel.
@@ -74,6 +79,12 @@ class Device {
   // A value's buffer, from its row-major elements; uninitialised when `source` is null. ResourceExhausted likewise.
   virtual absl::StatusOr<BufferRef> MakeValue(const TensorType& type, const void* source) = 0;
   virtual absl::Status CopyToHost(const BufferRef& source, void* destination, size_t bytes) = 0;
+
+  // Until the buffer has its contents; the error of the launch that should have made them.
+  virtual absl::Status Wait(const BufferRef& buffer) { return absl::OkStatus(); }
+  // Until every launch so far has ended; errors stay with their results.
+  virtual void Synchronize() {}
+  virtual bool Idle() { return true; }  // Synchronize would not block
 
   // What is kept of a program that the backend made: a device whose own compiler goes on from there adds its result.
   virtual absl::StatusOr<Program> Complete(Program program) { return program; }

@@ -147,6 +147,13 @@ void Stream::WaitFor(uint64_t sequence) {
   Blocking([&] { SleepUntil(sequence); });
 }
 
+void Stream::Synchronize() {
+  WaitFor(enqueued());
+  if (device_ != nullptr && !InForkedChild()) device_->Synchronize();
+}
+
+bool Stream::Idle() const { return Done(enqueued()) && (device_ == nullptr || device_->Idle()); }
+
 void Stream::SleepUntil(uint64_t sequence) {
   std::unique_lock lock(queue_->mutex);
   // Run() stores completed_ and then reads wake_at; here wake_at is stored and then completed_ read.
@@ -208,7 +215,8 @@ void Stream::Complete(uint64_t sequence) {
 void Event::Record(Stream& stream) {
   auto point = std::make_shared<Point>();
   point->stream = &stream;
-  point->sequence = stream.Enqueue([point] {
+  point->sequence = stream.Enqueue([point, device = stream.device()] {
+    if (device != nullptr) device->Synchronize();
     point->time = Clock::now();
     point->reached.store(true, std::memory_order_release);
   });

@@ -42,7 +42,8 @@ class Stream {
   uint64_t completed() const { return completed_.load(std::memory_order_acquire); }
   bool Done(uint64_t sequence) const { return completed() >= sequence; }
   void WaitFor(uint64_t sequence);  // blocks the caller; returns at once on the stream's own thread
-  void Synchronize() { WaitFor(enqueued()); }
+  void Synchronize();               // the device's launches too
+  bool Idle() const;                // Synchronize would not block
   bool OnOwnThread() const;
 
  private:

@@ -3,12 +3,16 @@
 #
 #   scripts/test.sh          the sweep draws ten samples of every operator
 #   scripts/test.sh quick    ... one (CI)
+#   scripts/test.sh full     ... and every Python test on the CPU plugin, every fragment and graph for three TPUs
 set -uo pipefail
 cd "$(dirname "$0")/.."
 . scripts/parts.sh
 python=${TORCH_TPU_VENV:-.venv}/bin/python
+kind=${1:-}
 samples=10
-[ "${1:-}" = quick ] && samples=1
+[ "$kind" = quick ] && samples=1
+chips=v5e:2x2,v6e:2x2,tpu7x:2x2x1
+on_plugin=(env TORCH_TPU_PLUGIN=cpu)
 
 # A cache of its own: results don't depend on what ran before on this machine.
 cache=$(mktemp -d)
@@ -19,17 +23,32 @@ part "core: unit and text tests" 600 ctest --test-dir build --output-on-failure 
 part "python" 1200 bash -o pipefail -c '"$0" -m pytest tests/python | tee build/pytest.log' "$python"
 part "distributed" 600 "$python" -m pytest tests/distributed
 part "operator sweep" 2400 "$python" tests/python/op_sweep.py --output build/op_sweep --samples $samples
-part "operators on the CPU plugin" 600 env TORCH_TPU_PLUGIN=cpu TORCH_TPU_CACHE="$cache/plugin" \
-  "$python" -m pytest tests/python/test_reached_ops.py
 part "soak" 300 "$python" tests/soak.py --seconds 60 --seed 1
-part "digits_cnn for v5e" 300 "$python" -m torch_tpu.aot --topology v5e:2x2 --output build/aot/digits_cnn \
-  examples/digits_cnn.py --device tpu --smoke
-part "digits_cnn on the CPU plugin" 300 env TORCH_TPU_PLUGIN=cpu "$python" examples/digits_cnn.py --device tpu --smoke
+if [ "$kind" = full ]; then
+  part "python on the CPU plugin" 2400 "${on_plugin[@]}" "$python" -m pytest tests/python
+  part "operator sweep on the CPU plugin" 5400 "${on_plugin[@]}" "$python" tests/python/op_sweep.py \
+    --output build/op_sweep_plugin --samples 1
+  part "operators and graphs for three TPUs" 1800 env TORCH_TPU_TEST_CHIPS=$chips \
+    "$python" -m pytest tests/python/test_aot.py
+else
+  part "python on the CPU plugin, some" 900 "${on_plugin[@]}" "$python" -m pytest tests/python/test_reached_ops.py \
+    tests/python/test_{autograd,errors,fragments,memory,optimizers,random,streams}.py \
+    "tests/python/test_views.py::test_random_programs[0]"
+fi
+for example in digits_cnn char_gpt; do
+  seconds=45 limit=600  # of compiling: a sample
+  [ "$kind" = full ] && seconds=7200 limit=9000
+  part "$example for three TPUs" $limit "$python" -m torch_tpu.aot --topology $chips --seconds $seconds \
+    --output build/aot/$example examples/$example.py --device tpu --smoke
+  part "$example on the CPU plugin" 600 "${on_plugin[@]}" "$python" examples/$example.py --device tpu --smoke
+done
 part "digits_cnn --smoke" 300 "$python" examples/digits_cnn.py --device tpu --smoke
 part "char_gpt --smoke" 300 "$python" examples/char_gpt.py --device tpu --smoke
 torchrun=$(dirname "$python")/torchrun
 fsdp="examples/fsdp_gpt.py --smoke --checkpoint $cache/fsdp_gpt"
 part "fsdp_gpt --smoke" 300 bash -c "$torchrun --nproc-per-node 2 $fsdp && $torchrun --nproc-per-node 3 $fsdp --resume"
+[ "$kind" = full ] && part "char_gpt --compare on the CPU plugin" 900 "${on_plugin[@]}" "$python" examples/char_gpt.py \
+  --compare --steps 20 --batch 2 --report 10
 part "char_gpt --compare" 600 "$python" examples/char_gpt.py --compare --steps 20 --batch 2 --report 10
 parts_end
 status=$?

@@ -1,13 +1,14 @@
 """The step of examples/char_gpt.py in JAX, jit-compiled as a whole: what the CPU plugin is held to.
 
-In a Python environment of its own (`pip install jax==0.7.2`); prints the median and least time of a step.
-Compare with bench/topics/gpt.py under TORCH_TPU_PLUGIN=cpu.
+In a Python environment of its own (`pip install jax==0.8.1`), named by BENCH_JAX_PYTHON to bench/topics/gpt.py. Alone
+it prints the median and least time of a step.
 
     python bench/peers/jax_gpt.py [--steps 20]
 """
 
 import argparse
 import statistics
+import sys
 import time
 
 import jax
@@ -89,6 +90,7 @@ def step(p, m, v, count, tokens, targets, cos, sin, lr):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--serve", action="store_true", help="as a worker of bench/harness.py")
     args = parser.parse_args()
     p = make_parameters(jax.random.key(0))
     m, v = jax.tree.map(jnp.zeros_like, p), jax.tree.map(jnp.zeros_like, p)
@@ -97,15 +99,23 @@ def main():
     cos, sin = jnp.cos(angles), jnp.sin(angles)
     compiled = jax.jit(step, donate_argnums=(0, 1, 2))
     random = np.random.default_rng(0)
-    times = []
-    for i in range(args.steps + 3):
+    count, loss = 0, None
+
+    def run():
+        """Milliseconds of one step."""
+        nonlocal p, m, v, count, loss
+        count += 1
         tokens = random.integers(0, VOCABULARY, (BATCH, CONTEXT + 1))
         start = time.perf_counter()
-        p, m, v, loss = compiled(p, m, v, i + 1.0, tokens[:, :-1], tokens[:, 1:], cos, sin, 1e-3)
-        loss.block_until_ready()
-        jax.block_until_ready(p)
-        times.append(1e3 * (time.perf_counter() - start))
-    times = times[3:]
+        p, m, v, loss = compiled(p, m, v, float(count), tokens[:, :-1], tokens[:, 1:], cos, sin, 1e-3)
+        jax.block_until_ready((p, loss))
+        return 1e3 * (time.perf_counter() - start)
+
+    if args.serve:
+        for line in sys.stdin:
+            print(statistics.mean(run() for _ in range(int(line))), flush=True)
+        return
+    times = [run() for _ in range(args.steps + 3)][3:]
     print(
         f"jax {jax.__version__}: median {statistics.median(times):.1f} ms, least {min(times):.1f} ms, loss {loss:.3f}"
     )

@@ -6,6 +6,7 @@ Step: forward, loss, backward, gradient clipping, AdamW; a read every step. Indu
 """
 
 import json
+import os
 import pathlib
 import statistics
 import subprocess
@@ -102,10 +103,18 @@ def second_process(steps=4):
     )
 
 
+def on_the_plugin():
+    """The step on the CPU plugin of PJRT against JAX, where BENCH_JAX_PYTHON names a Python that has JAX."""
+    if "BENCH_JAX_PYTHON" not in os.environ:
+        return []
+    times = harness.interleave("gpt", "training step", ("pjrt", "jax"), rounds=5, iterations=2, warm_up=12)
+    return [harness.Row("GPT training step on the CPU plugin, fp32", times["pjrt"], "jax", times["jax"], 1.2)]
+
+
 def measure():
     times = harness.interleave("gpt", "training step", ("tpu", "eager", "inductor"), rounds=7, iterations=2, warm_up=20)
     rows = harness.rows_against("GPT training step after 20, fp32", times, {"eager": 0.9, "inductor": 1.0})
-    return [first_step(), *rows, second_process()]
+    return [first_step(), *rows, second_process(), *on_the_plugin()]
 
 
 if __name__ == "__main__":

@@ -41,10 +41,11 @@ inline DType OpMath(DType dtype) {
 
 class AtenCall {
  public:
-  AtenCall(ir::AtenOp op, Emitter& emitter) : op_(op), e_(emitter) {}
+  AtenCall(ir::AtenOp op, Emitter& emitter, bool host_kernels) : op_(op), e_(emitter), host_kernels_(host_kernels) {}
 
   Emitter& emitter() { return e_; }
   std::string name() { return op_.getName().str(); }
+  bool host_kernels() const { return host_kernels_; }  // CompilerBackend::HoldsCalls
 
   bool has(int i) { return static_cast<bool>(argument(i)) && !mlir::isa<mlir::UnitAttr>(argument(i)); }
   bool is_tensor(int i) { return has(i) && mlir::isa<ir::TensorArgAttr>(argument(i)); }
@@ -88,6 +89,7 @@ class AtenCall {
 
   ir::AtenOp op_;
   Emitter& e_;
+  const bool host_kernels_;
 };
 
 // Of the gradients those that are asked for: a masked one is left out, or 0 where the record still has a result for it.

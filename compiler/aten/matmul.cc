@@ -39,6 +39,10 @@ Result AddMatrixVector(AtenCall& c) {
   return Combine(c, ir::Dot(c.tensor(1), c.tensor(2), {}, {}, {1}, {0}, Product(c)), 3, 4);
 }
 
+Result MatrixVector(AtenCall& c) { return ir::Dot(c.tensor(0), c.tensor(1), {}, {}, {1}, {0}, c.result_dtype()); }
+
+Result VectorVector(AtenCall& c) { return ir::Dot(c.tensor(0), c.tensor(1), {}, {}, {0}, {0}, c.result_dtype()); }
+
 Result AddBatchSum(AtenCall& c) {  // addbmm: the batch is contracted too
   return Combine(c, ir::Dot(c.tensor(1), c.tensor(2), {}, {}, {0, 2}, {0, 1}, Product(c)), 3, 4);
 }
@@ -51,15 +55,13 @@ Result AddOuter(AtenCall& c) {
 }  // namespace
 
 void RegisterMatmul(Registry& r) {
-  r.Add({"aten::mm", "aten::bmm", "aten::mm.dtype", "aten::bmm.dtype"}, Product2, kLibraryCall);
-  r.Add({"aten::addmm", "aten::baddbmm"}, AddProduct, kLibraryCall);
-  r.Add("aten::addmv", AddMatrixVector, kLibraryCall);
-  r.Add("aten::addbmm", AddBatchSum, kLibraryCall);
+  r.Add({"aten::mm", "aten::bmm", "aten::mm.dtype", "aten::bmm.dtype"}, Product2, kLibraryCall | kProducts);
+  r.Add({"aten::addmm", "aten::baddbmm"}, AddProduct, kLibraryCall | kProducts);
+  r.Add("aten::addmv", AddMatrixVector, kLibraryCall | kProducts);
+  r.Add("aten::addbmm", AddBatchSum, kLibraryCall | kProducts);
   r.Add("aten::addr", AddOuter);
-  r.Add("aten::mv",
-        [](AtenCall& c) -> Result { return ir::Dot(c.tensor(0), c.tensor(1), {}, {}, {1}, {0}, c.result_dtype()); });
-  r.Add({"aten::dot", "aten::vdot"},
-        [](AtenCall& c) -> Result { return ir::Dot(c.tensor(0), c.tensor(1), {}, {}, {0}, {0}, c.result_dtype()); });
+  r.Add("aten::mv", MatrixVector, kProducts);
+  r.Add({"aten::dot", "aten::vdot"}, VectorVector, kProducts);
 }
 
 }  // namespace tpu::aten

@@ -77,8 +77,8 @@ mlir::LogicalResult Lower(ir::AtenOp op, mlir::RewriterBase& rewriter, bool host
   }
   mlir::OpBuilder::InsertionGuard guard(rewriter);
   rewriter.setInsertionPoint(op);
-  Emitter emitter(rewriter, op.getLoc());
-  AtenCall call(op, emitter);
+  Emitter emitter(rewriter, op.getLoc(), op.getPrecision());
+  AtenCall call(op, emitter, host_kernels);
   Result result = entry->lowering(call);
   if (result.declined() || result.values().size() != op.getNumResults()) return mlir::failure();
   llvm::SmallVector<mlir::Value> values;
@@ -126,6 +126,11 @@ std::vector<std::string> LoweredOperators() {
 bool StaticScalars(std::string_view op) {
   const Entry* entry = Registry::Get().Find(op);
   return entry && (entry->flags & kStaticScalars);
+}
+
+bool HasProducts(std::string_view op) {
+  const Entry* entry = Registry::Get().Find(op);
+  return entry && (entry->flags & kProducts);
 }
 
 bool IsBoundary(std::string_view op) {

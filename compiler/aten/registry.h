@@ -34,6 +34,8 @@ enum Flags : unsigned {
   kLibraryCall = 4,
   // Where host kernels run in place, its own is better than its lowering: the call stays one.
   kHostKernelFirst = 8,
+  // Multiplies matrices: PyTorch's precision of f32 products is recorded with it.
+  kProducts = 16,
 };
 
 struct Entry {

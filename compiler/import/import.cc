@@ -52,7 +52,8 @@ ir::AtenOp ImportCall(mlir::OpBuilder& builder, const Call& call, mlir::ValueRan
   return ir::AtenOp::create(builder, builder.getUnknownLoc(), results, operands, builder.getStringAttr(call.op),
                             builder.getArrayAttr(arguments),
                             mlir::TypeAttr::get(ir::ElementType(context, call.promoted)),
-                            builder.getI64IntegerAttr(number));
+                            builder.getI64IntegerAttr(number),
+                            ir::PrecisionAttr::get(context, static_cast<ir::Precision>(call.precision)));
 }
 
 }  // namespace

@@ -63,11 +63,16 @@ def Tpu_ScatterKind : Tpu_Enum<"ScatterKind", "how an update meets the base", ["
 def Tpu_Triangle
     : Tpu_Enum<"Triangle", "what is known of a product", ["none", "result_lower", "lhs_lower", "lhs_upper"]>;
 
+def Tpu_Precision
+    : Tpu_Enum<"Precision", "what f32 operands of a product may be rounded to", ["highest", "high", "medium"]>;
+
 def Tpu_CompareKindAttr : Tpu_EnumAttr<Tpu_CompareKind, "compare_kind">;
 def Tpu_ReduceKindAttr : Tpu_EnumAttr<Tpu_ReduceKind, "reduce_kind">;
 def Tpu_ExtremumKindAttr : Tpu_EnumAttr<Tpu_ExtremumKind, "extremum_kind">;
 def Tpu_ScatterKindAttr : Tpu_EnumAttr<Tpu_ScatterKind, "scatter_kind">;
 def Tpu_TriangleAttr : Tpu_EnumAttr<Tpu_Triangle, "triangle">;
+def Tpu_PrecisionAttr : Tpu_EnumAttr<Tpu_Precision, "precision">;
+def Tpu_HighestByDefault : DefaultValuedAttr<Tpu_PrecisionAttr, "::tpu::ir::Precision::highest">;
 
 class Tpu_Op<string mnemonic, list<Trait> traits = []> : Op<Tpu_Dialect, mnemonic, !listconcat([Pure], traits)> {
   let assemblyFormat = "operands attr-dict `:` functional-type(operands, results)";

@@ -242,7 +242,7 @@ Tensor Dot(Tensor a, Tensor b, Ints a_batch, Ints b_batch, Ints a_contract, Ints
            Triangle triangle) {
   Shape dims = DotShape(a.type(), b.type(), a_batch, b_batch, a_contract, b_contract);
   return a.emitter().Make<DotOp>(a.emitter().Type(result, dims), a.value(), b.value(), a_batch, b_batch, a_contract,
-                                 b_contract, triangle);
+                                 b_contract, triangle, a.emitter().precision());
 }
 
 Tensor Conv(Tensor a, Tensor b, const ConvWindow& w, int64_t feature_groups, int64_t batch_groups, DType result) {

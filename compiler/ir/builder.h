@@ -39,10 +39,13 @@ class Tensor {
 
 class Emitter {
  public:
-  Emitter(mlir::OpBuilder& builder, mlir::Location loc) : builder_(builder), loc_(loc) {}
+  // precision: of the products that it makes.
+  Emitter(mlir::OpBuilder& builder, mlir::Location loc, Precision precision = Precision::highest)
+      : builder_(builder), loc_(loc), precision_(precision) {}
 
   mlir::OpBuilder& builder() { return builder_; }
   mlir::MLIRContext* context() { return builder_.getContext(); }
+  Precision precision() const { return precision_; }
   mlir::RankedTensorType Type(DType dtype, Ints dims) {
     return mlir::RankedTensorType::get(dims, ElementType(context(), dtype));
   }
@@ -69,6 +72,7 @@ class Emitter {
  private:
   mlir::OpBuilder& builder_;
   mlir::Location loc_;
+  const Precision precision_;
 };
 
 // The dims both broadcast to; empty optional when they do not fit.

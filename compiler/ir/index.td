@@ -79,13 +79,14 @@ def Tpu_AtenOp : Tpu_Op<"aten"> {
   let description = [{
     `name` is the overload ("aten::add.Tensor"), `arguments` its schema arguments in order: #tpu.tensor, #tpu.tensors,
     #tpu.scalar, #tpu.scalars (which name operands) or a plain attribute (unit for None, a type for a dtype). `node` is
-    its number in the fragment, `promoted` the element type its arithmetic is done in.
+    its number in the fragment, `promoted` the element type its arithmetic is done in, `precision` that of its products.
     C1. Argument references cover the operands exactly, in order; operands left over are trailing ones (the seed and
         offset of random operators).
     C2. Scalars have rank 0.
   }];
   let arguments = (ins Variadic<Tpu_Tensor>:$operands, StrAttr:$name, ArrayAttr:$arguments,
-                   OptionalAttr<TypeAttr>:$promoted, DefaultValuedAttr<I64Attr, "0">:$node);
+                   OptionalAttr<TypeAttr>:$promoted, DefaultValuedAttr<I64Attr, "0">:$node,
+                   Tpu_HighestByDefault:$precision);
   let results = (outs Variadic<Tpu_Tensor>:$results);
   let assemblyFormat = [{
     $name `(` $operands `)` $arguments (`in` $promoted^)? attr-dict `:` functional-type($operands, results)

@@ -43,10 +43,13 @@ def Tpu_DotOp : Tpu_Op<"dot"> {
     triangle says what a device need not compute. result_lower: elements whose rhs free position is greater than their
     lhs free position may be anything, NaN too. lhs_lower, lhs_upper: lhs is zero where the contracted position is
     greater, or less, than the free position.
+
+    precision says what a device may round f32 operands to: nothing, two or three parts of bf16 (high), or bf16 (medium).
   }];
   let arguments = (ins Tpu_Arithmetic:$lhs, Tpu_Arithmetic:$rhs, DenseI64ArrayAttr:$lhs_batch,
                    DenseI64ArrayAttr:$rhs_batch, DenseI64ArrayAttr:$lhs_contract, DenseI64ArrayAttr:$rhs_contract,
-                   DefaultValuedAttr<Tpu_TriangleAttr, "::tpu::ir::Triangle::none">:$triangle);
+                   DefaultValuedAttr<Tpu_TriangleAttr, "::tpu::ir::Triangle::none">:$triangle,
+                   Tpu_HighestByDefault:$precision);
   let results = (outs Tpu_Arithmetic:$result);
   let assemblyFormat = [{
     $lhs `,` $rhs `batch` $lhs_batch `x` $rhs_batch `contract` $lhs_contract `x` $rhs_contract attr-dict `:`

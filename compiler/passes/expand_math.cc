@@ -41,10 +41,12 @@ Tensor WithSignOf(Tensor x, Tensor magnitude) { return ir::Select(x < 0.0, -magn
 // k)).
 Tensor Erf(Tensor x) {
   if (x.dtype() == DType::kFloat32) {
-    Tensor t = ir::Max(ir::Min(x, 3.8325069), -3.8325069), s = t * t;
+    constexpr double kOne = 3.8325069;  // from here on it is 1, exactly: gelu of -inf is NaN only so
+    Tensor t = ir::Max(ir::Min(x, kOne), -kOne), s = t * t;
     Tensor p = Polynomial(s, {0.945355356, 0.156926557, 0.0439161696, 0.00306026172, 0.000239562301, 1.77875472e-06});
     Tensor q = Polynomial(s, {0.83779937, 0.418338627, 0.094587855, 0.0123512289, 0.000956517586, 3.25888723e-05});
-    return ir::Max(ir::Min(t * p / q, 1.0), -1.0);
+    Tensor one = x.emitter().Constant(x.dtype(), 1, x.dims());
+    return ir::Select(ir::Abs(x) > kOne, WithSignOf(x, one), ir::Max(ir::Min(t * p / q, 1.0), -1.0));
   }
   Tensor a = ir::Min(ir::Abs(x), 6.0), s = a * a;
   Tensor small =

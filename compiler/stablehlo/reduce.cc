@@ -72,9 +72,10 @@ Val ArgReduce(Emission& e, ir::ArgReduceOp op) {
   return w.Convert(both[1], b.getI64Type());
 }
 
-// Full precision of the operands' type: a TPU would round f32 operands to bf16 otherwise.
-std::string PrecisionConfig(mlir::Type element) {
-  const char* precision = element.isF32() || element.isF64() ? "HIGHEST" : "DEFAULT";
+// Unless it is told otherwise a TPU rounds f32 operands to bf16, which is what "medium" allows.
+std::string PrecisionConfig(mlir::Type element, ir::Precision asked) {
+  constexpr const char* kNames[] = {"HIGHEST", "HIGH", "DEFAULT"};
+  const char* precision = element.isF64() ? "HIGHEST" : element.isF32() ? kNames[static_cast<int>(asked)] : "DEFAULT";
   return absl::StrCat("precision_config = [#stablehlo<precision ", precision, ">, #stablehlo<precision ", precision,
                       ">]");
 }
@@ -88,7 +89,8 @@ Val Dot(Emission& e, ir::DotOp op) {
                    ", rhs_batching_dimensions = ", List(op.getRhsBatch()),
                    ", lhs_contracting_dimensions = ", List(op.getLhsContract()),
                    ", rhs_contracting_dimensions = ", List(op.getRhsContract()), ">");
-  return w.Op("dot_general", {lhs, rhs}, result, absl::StrCat(numbers, ", ", PrecisionConfig(lhs.element())));
+  return w.Op("dot_general", {lhs, rhs}, result,
+              absl::StrCat(numbers, ", ", PrecisionConfig(lhs.element(), op.getPrecision())));
 }
 
 // Pairs of padding, one a dim: "dense<[[0, 0], [1, 1]]> : tensor<2x2xi64>".
@@ -123,8 +125,8 @@ Val Conv(Emission& e, ir::ConvOp op) {
       absl::StrCat("dimension_numbers = #stablehlo.conv<[b, f", space, "]x[o, i", space, "]->[b, f", space,
                    "]>, window_strides = ", Array(op.getStrides()), ", padding = ", padding,
                    ", lhs_dilation = ", Array(op.getBaseDilation()), ", rhs_dilation = ", Array(op.getDilation()),
-                   ", feature_group_count = ", op.getFeatureGroups(),
-                   " : i64, batch_group_count = ", op.getBatchGroups(), " : i64, ", PrecisionConfig(lhs.element())));
+                   ", feature_group_count = ", op.getFeatureGroups(), " : i64, batch_group_count = ",
+                   op.getBatchGroups(), " : i64, ", PrecisionConfig(lhs.element(), ir::Precision::highest)));
 }
 
 // A list over the last dims as one over all of them.

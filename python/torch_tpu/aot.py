@@ -1,12 +1,15 @@
 """python -m torch_tpu.aot --topology v5e:2x2 SCRIPT [ARGS]: compiles a program for TPUs that this machine has not.
 
 The script runs on the embedded device. Every distinct fragment that it recorded is written as StableHLO and compiled by
-libtpu for each topology, in a process of its own (a bad module can abort the plugin). The report says of each: compiles
-or why not, memory, floating-point operations, bytes, the time that the chip's limits allow at best, donated bytes.
+libtpu for each topology, in processes of their own (a bad module can abort the plugin). The report says of each:
+compiles or why not, memory, floating-point operations, bytes, the time that the chip's limits allow at best, donated
+bytes.
 
     --topology A,B     v4:2x2x1, v5e:2x2, v5p:2x2x1, v6e:2x2, tpu7x:2x2x1, ...
     --output DIR       StableHLO of each fragment, report.json, report.html (default: torch_tpu_aot)
     --modules DIR      compiles the *.mlir files of DIR instead of running a script
+    --jobs N           compilers at a time (default: one a core)
+    --seconds S        compiles what it can in S seconds: a sample of the fragments
 """
 
 import argparse
@@ -19,6 +22,7 @@ import runpy
 import subprocess
 import sys
 import threading
+import time
 
 # Of one chip, from its data sheet: bf16 operations a second, bytes a second of its memory, and its bytes.
 CHIPS = {
@@ -39,12 +43,14 @@ def main(arguments=None):
     parser.add_argument("--plugin", help="path of the compiler (default: libtpu)")
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("torch_tpu_aot"))
     parser.add_argument("--modules", type=pathlib.Path)
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--seconds", type=float)
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("script", nargs="?")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     options = parser.parse_args(arguments)
     if options.worker:
-        return work(options.plugin, options.topology)
+        return work(options.plugin)
     options.output.mkdir(parents=True, exist_ok=True)
     if options.modules:
         fragments = read_modules(options.modules)
@@ -53,7 +59,7 @@ def main(arguments=None):
     else:
         parser.error("a SCRIPT or --modules")
     plugin = options.plugin or libtpu()
-    results = {t: compile_all(plugin, t, fragments) for t in options.topology.split(",")}
+    results = compile_all(plugin, options.topology.split(","), fragments, options.jobs, options.seconds)
     return report(fragments, results, options.output)
 
 
@@ -100,18 +106,20 @@ def read_modules(directory):
     ]
 
 
-# ---- compiling, in a process of its own --------------------------------------------------------------------------
+# ---- compiling, in processes of their own ------------------------------------------------------------------------
 
 
-def work(plugin, topology):
-    """Reads paths from stdin, writes one line of JSON for each."""
+def work(plugin):
+    """Reads lines "topology<TAB>path" from stdin, writes one line of JSON for each."""
     from torch_tpu import _C
 
-    target = _C.Topology(plugin, topology)
-    print("ready", flush=True)
+    targets = {}
     for line in sys.stdin:
+        topology, path = line.rstrip("\n").split("\t")
         try:
-            result = target.compile(pathlib.Path(line.strip()).read_text())
+            if topology not in targets:
+                targets[topology] = _C.Topology(plugin, topology)
+            result = targets[topology].compile(pathlib.Path(path).read_text())
             # The plugin's figures of the whole; those of single operands are left out.
             result["costs"] = {name: cost for name, cost in result["costs"].items() if "{" not in name}
         except Exception as error:
@@ -121,7 +129,13 @@ def work(plugin, topology):
 
 
 class Worker:
-    def __init__(self, plugin, topology):
+    """A process that compiles one module after the other; a new one when it has died of a module."""
+
+    def __init__(self, plugin):
+        self.plugin = plugin
+        self.process = None
+
+    def _start(self):
         # libtpu asks Google's metadata server, for minutes, unless it is told not to.
         environment = os.environ | {
             "TPU_SKIP_MDS_QUERY": "1",
@@ -129,7 +143,7 @@ class Worker:
             "TPU_LOG_DIR": "disabled",
         }
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "torch_tpu.aot", "--worker", "--plugin", plugin, "--topology", topology],
+            [sys.executable, "-m", "torch_tpu.aot", "--worker", "--plugin", self.plugin],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -138,55 +152,77 @@ class Worker:
         )
         self.lines = queue.Queue()
         self.complaints = []
-        threading.Thread(target=self._read, daemon=True).start()
-        threading.Thread(target=lambda: self.complaints.extend(self.process.stderr), daemon=True).start()
-        self.failure = self._answer()  # None: ready
-        self.failure = None if self.failure == "ready" else self.failure["error"]
+        threading.Thread(target=self._read, args=(self.process, self.lines), daemon=True).start()
+        threading.Thread(target=self.complaints.extend, args=(self.process.stderr,), daemon=True).start()
 
-    def _read(self):
-        for line in self.process.stdout:
-            self.lines.put(line.strip())
-        self.lines.put(None)
+    @staticmethod
+    def _read(process, lines):
+        for line in process.stdout:
+            lines.put(line)
+        lines.put(None)
 
-    def _answer(self):
+    def compile(self, topology, path):
+        if self.process is None or self.process.poll() is not None:
+            self._start()
         try:
+            self.process.stdin.write(f"{topology}\t{path}\n")
+            self.process.stdin.flush()
             line = self.lines.get(timeout=SECONDS_PER_MODULE)
+        except BrokenPipeError:
+            line = None
         except queue.Empty:
             self.process.kill()
+            self.process.wait()
             return {"error": f"no answer within {SECONDS_PER_MODULE} s"}
-        if line is None:
-            code = self.process.wait()
-            said = [c.strip() for c in self.complaints if c.strip() and "I0000" not in c]
-            return {"error": f"the compiler ended with status {code}: {' | '.join(said[-3:])}"}
-        return line if line == "ready" else json.loads(line)
-
-    def compile(self, path):
-        self.process.stdin.write(path + "\n")
-        self.process.stdin.flush()
-        return self._answer()
-
-    def alive(self):
-        return self.process.poll() is None
+        if line is not None:
+            return json.loads(line)
+        code = self.process.wait()
+        said = [c.strip() for c in self.complaints if c.strip() and "I0000" not in c]
+        return {"error": f"the compiler ended with status {code}: {' | '.join(said[-3:])}"}
 
     def close(self):
-        self.process.stdin.close()
-        self.process.wait()
+        if self.process is not None and self.process.poll() is None:
+            self.process.stdin.close()
+            self.process.wait()
 
 
-def compile_all(plugin, topology, fragments):
-    results, worker = [], None
-    for fragment in fragments:
-        if fragment["error"]:
-            results.append({"error": fragment["error"]})
-            continue
-        if worker is None or not worker.alive():
-            worker = Worker(plugin, topology)
-            if worker.failure:
-                return [{"error": worker.failure} for _ in fragments]
-        results.append(worker.compile(fragment["path"]))
-    if worker and worker.alive():
+def compile_all(plugin, topologies, fragments, jobs, seconds):
+    """By topology the result for each fragment: figures, an error, or that the time was up before its turn."""
+    results = {t: [{"error": f["error"]} if f["error"] else {"skipped": True} for f in fragments] for t in topologies}
+    waiting = queue.SimpleQueue()
+    for number in in_turn(len(fragments)):
+        for topology in topologies:
+            if not fragments[number]["error"]:
+                waiting.put((topology, number))
+    deadline = time.monotonic() + seconds if seconds else None
+
+    def run():
+        worker = Worker(plugin)
+        while deadline is None or time.monotonic() < deadline:
+            try:
+                topology, number = waiting.get_nowait()
+            except queue.Empty:
+                break
+            start = time.monotonic()
+            result = worker.compile(topology, fragments[number]["path"])
+            results[topology][number] = result | {"seconds": time.monotonic() - start}
+            said = f"{topology:12} {time.monotonic() - start:6.1f} s  {fragments[number]['name']}"
+            print(said + ("  FAILED" if "error" in result else ""), file=sys.stderr, flush=True)
         worker.close()
+
+    threads = [threading.Thread(target=run) for _ in range(jobs)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     return results
+
+
+def in_turn(count):
+    """0 .. count-1 so that those before any point are spread over all: a sample, when the time is up."""
+    bits = max(1, (count - 1).bit_length())
+    reversed_bits = (int(f"{i:0{bits}b}"[::-1], 2) for i in range(1 << bits))
+    return [i for i in reversed_bits if i < count]
 
 
 # ---- the report ---------------------------------------------------------------------------------------------------
@@ -218,6 +254,8 @@ def size(n):
 
 def row(topology, fragment, result):
     head = [fragment["name"][:60], topology, str(fragment["operations"] or ""), str(fragment["runs"])]
+    if result.get("skipped"):
+        return [*head, "not tried", "", "", "", "", ""]
     if result.get("error"):
         return [*head, "NO: " + result["error"].splitlines()[0][:160], "", "", "", "", ""]
     f = figures(topology, result)
@@ -242,8 +280,11 @@ def report(fragments, results, output):
 
 
 def summarise(topology, fragments, results):
-    good = [(f, figures(topology, r)) for f, r in zip(fragments, results, strict=True) if not r.get("error")]
-    line = f"{topology}: {len(good)} of {len(results)} fragments compile"
+    tried = [(f, r) for f, r in zip(fragments, results, strict=True) if not r.get("skipped")]
+    good = [(f, figures(topology, r)) for f, r in tried if not r.get("error")]
+    line = f"{topology}: {len(good)} of {len(tried)} fragments compile"
+    if len(tried) < len(results):
+        line += f" ({len(results) - len(tried)} not tried: the time was up)"
     if not good:
         return line
     operations = sum(f["runs"] * g["FLOPs"] for f, g in good)

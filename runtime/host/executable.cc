@@ -21,7 +21,8 @@ class PlanExecutable final : public Executable {
   PlanExecutable(Device* device, Plan plan) : device_(device), plan_(std::move(plan)) {}
 
   absl::Status Load(CodeLoader* loader);
-  absl::Status Launch(absl::Span<Argument> inputs, absl::Span<BufferRef> outputs, const NodeRunner& run_node) override;
+  absl::Status Launch(absl::Span<Argument> inputs, absl::Span<BufferRef> outputs, const NodeRunner& run_node,
+                      const Explainer& explain) override;
   int calls_per_launch() const override { return calls_; }
   bool brief() const override { return brief_; }
 
@@ -104,7 +105,7 @@ absl::Status PlanExecutable::Load(CodeLoader* loader) {
 }
 
 absl::Status PlanExecutable::Launch(absl::Span<Argument> inputs, absl::Span<BufferRef> outputs,
-                                    const NodeRunner& run_node) {
+                                    const NodeRunner& run_node, const Explainer&) {
   if (absl::Status status = CheckInputs(inputs, outputs.size()); !status.ok()) return status;
   Frame frame;
   frame.inputs = inputs;

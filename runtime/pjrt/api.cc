@@ -135,6 +135,13 @@ absl::Status Api::Await(PJRT_Event* event) const {
   return status;
 }
 
+bool Api::Ready(PJRT_Event* event) const {
+  if (event == nullptr) return true;
+  auto args = TPU_PJRT_ARGS(PJRT_Event_IsReady);
+  args.event = event;
+  return TPU_PJRT_CALL(*this, PJRT_Event_IsReady, args).ok() && args.is_ready;
+}
+
 void Api::Destroy(PJRT_Event* event) const {
   auto args = TPU_PJRT_ARGS(PJRT_Event_Destroy);
   args.event = event;

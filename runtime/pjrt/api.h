@@ -42,6 +42,7 @@ class Api {
   }
   // Waits for the event, destroys it, and gives its error. Null: done.
   absl::Status Await(PJRT_Event* event) const;
+  bool Ready(PJRT_Event* event) const;  // Await would not block
   void Destroy(PJRT_Event* event) const;
 
  private:

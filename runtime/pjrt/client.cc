@@ -22,9 +22,11 @@ std::string SwitchedOff(const std::string& flag) {
 }
 
 // XLA's CPU compiler keeps the right operand of a product packed by its address: of two operands that lie at one place
-// one after the other the second is never seen.
+// one after the other the second is never seen. And its quick minimum and maximum lose NaN.
 std::string CompileOptionsFor(const std::string& platform) {
-  return absl::StrCat(std::string(kPortable), platform == "cpu" ? SwitchedOff("xla_cpu_use_xnnpack") : "");
+  if (platform != "cpu") return std::string(kPortable);
+  return absl::StrCat(std::string(kPortable), SwitchedOff("xla_cpu_use_xnnpack"),
+                      SwitchedOff("xla_cpu_enable_fast_min_max"));
 }
 
 struct NamedOption {

@@ -24,7 +24,8 @@ class ModuleExecutable final : public Executable {
     if (loaded_ != nullptr) place_->client->Destroy(loaded_);
   }
 
-  absl::Status Launch(absl::Span<Argument> inputs, absl::Span<BufferRef> outputs, const NodeRunner& run_node) override;
+  absl::Status Launch(absl::Span<Argument> inputs, absl::Span<BufferRef> outputs, const NodeRunner& run_node,
+                      const Explainer& explain) override;
   int calls_per_launch() const override { return 0; }
 
  private:
@@ -35,12 +36,14 @@ class ModuleExecutable final : public Executable {
     absl::InlinedVector<int64_t, 16> kept;    // inputs that must stay
     absl::InlinedVector<int64_t, 8> charges;  // of each result
     absl::InlinedVector<PJRT_Buffer*, 8> results;
+    FlightRefs before;  // launches that made the inputs and may not have ended
+    FlightRef failed;   // one that has, with an error
+    PJRT_Event* done = nullptr;
   };
 
   absl::Status Collect(absl::Span<Argument> inputs, Frame& frame) const;
   absl::Status Charge(absl::Span<Argument> inputs, Frame& frame) const;
   absl::Status Execute(Frame& frame) const;
-  absl::Status Check(PJRT_Buffer* flag) const;
   const TensorType& ResultType(uint32_t result) const;
 
   const std::shared_ptr<Place> place_;
@@ -53,7 +56,8 @@ bool GivenUp(const Argument& argument) {
   return argument.donated && argument.buffer && argument.buffer->ref_count() == 1;
 }
 
-absl::Status ModuleExecutable::Launch(absl::Span<Argument> inputs, absl::Span<BufferRef> outputs, const NodeRunner&) {
+absl::Status ModuleExecutable::Launch(absl::Span<Argument> inputs, absl::Span<BufferRef> outputs, const NodeRunner&,
+                                      const Explainer& explain) {
   if (inputs.size() != inputs_.size() || outputs.size() != outputs_.size()) {
     return absl::InvalidArgumentError(absl::StrCat("a launch with ", inputs.size(), " inputs and ", outputs.size(),
                                                    " outputs of a program with ", inputs_.size(), " and ",
@@ -62,15 +66,20 @@ absl::Status ModuleExecutable::Launch(absl::Span<Argument> inputs, absl::Span<Bu
   Frame frame;
   if (absl::Status s = Collect(inputs, frame); !s.ok()) return s;
   std::vector<BufferRef> results(module_.results);
-  if (module_.results > 0) {
-    if (absl::Status s = Charge(inputs, frame); !s.ok()) return s;
-    absl::Status status = Execute(frame);
-    for (uint32_t r = 0; r < module_.results; ++r) {  // after an error too: what is charged goes back with them
-      results[r] = MakeBuffer(place_, frame.results[r], ResultType(r), frame.charges[r]);
+  if (frame.failed != nullptr) {
+    for (uint32_t r = 0; r < module_.results; ++r) {
+      results[r] = MakeBuffer(place_, nullptr, ResultType(r), 0, frame.failed);
     }
-    if (module_.checked && status.ok()) status = Check(frame.results.back());
-    if (module_.checked && frame.results.back() != nullptr) place_->client->Destroy(frame.results.back());
+  } else if (module_.results > 0) {
+    if (absl::Status s = Charge(inputs, frame); !s.ok()) return s;
+    const absl::Status status = Execute(frame);
+    const auto flight = std::make_shared<Flight>(place_->client, std::move(frame.before), explain);
+    for (uint32_t r = 0; r < module_.results; ++r) {  // after an error too: what is charged goes back with them
+      results[r] = MakeBuffer(place_, frame.results[r], ResultType(r), frame.charges[r], flight);
+    }
     if (!status.ok()) return status;
+    flight->Begin(frame.done, module_.checked ? frame.results.back() : nullptr);
+    place_->flights.Add(flight);
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
     const Module::Output& output = module_.outputs[i];
@@ -95,6 +104,12 @@ absl::Status ModuleExecutable::Collect(absl::Span<Argument> inputs, Frame& frame
     }
     frame.arguments.push_back(held.handle);
     frame.held.push_back(nullptr);
+    if (held.maker == nullptr || held.maker->succeeded()) continue;
+    if (held.maker->failed()) {
+      frame.failed = held.maker;
+    } else if (std::find(frame.before.begin(), frame.before.end(), held.maker) == frame.before.end()) {
+      frame.before.push_back(held.maker);
+    }
   }
   for (const Module::Output& output : module_.outputs) {
     if (output.is_input && inputs[output.index].buffer) frame.held[output.index] = inputs[output.index].buffer;
@@ -125,14 +140,12 @@ absl::Status ModuleExecutable::Charge(absl::Span<Argument> inputs, Frame& frame)
 }
 
 absl::Status ModuleExecutable::Execute(Frame& frame) const {
-  const Api& api = place_->client->api();
   frame.results.assign(module_.results + (module_.checked ? 1 : 0), nullptr);
   auto options = Sized<PJRT_ExecuteOptions>(PJRT_ExecuteOptions_STRUCT_SIZE);
   options.non_donatable_input_indices = frame.kept.data();
   options.num_non_donatable_input_indices = frame.kept.size();
   PJRT_Buffer* const* arguments = frame.arguments.data();
   PJRT_Buffer** results = frame.results.data();
-  PJRT_Event* done = nullptr;
   auto args = TPU_PJRT_ARGS(PJRT_LoadedExecutable_Execute);
   args.executable = loaded_;
   args.options = &options;
@@ -140,22 +153,9 @@ absl::Status ModuleExecutable::Execute(Frame& frame) const {
   args.num_devices = 1;
   args.num_args = frame.arguments.size();
   args.output_lists = &results;
-  args.device_complete_events = &done;
+  args.device_complete_events = &frame.done;
   args.execute_device = place_->device;
-  if (absl::Status s = TPU_PJRT_CALL(api, PJRT_LoadedExecutable_Execute, args); !s.ok()) return s;
-  return api.Await(done);
-}
-
-absl::Status ModuleExecutable::Check(PJRT_Buffer* flag) const {
-  const Api& api = place_->client->api();
-  bool outside = false;
-  auto args = TPU_PJRT_ARGS(PJRT_Buffer_ToHostBuffer);
-  args.src = flag;
-  args.dst = &outside;
-  args.dst_size = sizeof outside;
-  if (absl::Status s = TPU_PJRT_CALL(api, PJRT_Buffer_ToHostBuffer, args); !s.ok()) return s;
-  if (absl::Status s = api.Await(args.event); !s.ok()) return s;
-  return outside ? absl::OutOfRangeError("index out of range") : absl::OkStatus();
+  return TPU_PJRT_CALL(place_->client->api(), PJRT_LoadedExecutable_Execute, args);
 }
 
 const TensorType& ModuleExecutable::ResultType(uint32_t result) const {
@@ -171,8 +171,9 @@ Held::~Held() {
   place->memory->Free(charged);
 }
 
-BufferRef MakeBuffer(std::shared_ptr<Place> place, PJRT_Buffer* handle, const TensorType& type, int64_t charged) {
-  auto* held = new Held{std::move(place), handle, type, charged};
+BufferRef MakeBuffer(std::shared_ptr<Place> place, PJRT_Buffer* handle, const TensorType& type, int64_t charged,
+                     FlightRef maker) {
+  auto* held = new Held{std::move(place), handle, type, charged, std::move(maker)};
   return MakeRef<Buffer>(held, type.bytes(), [held] { delete held; });
 }
 

@@ -1,4 +1,5 @@
-// A compiled module on one device, and the buffers that it reads and makes.
+// A compiled module on one device, and the buffers that it reads and makes. A launch returns as soon as the plugin has
+// taken it; at most Flights::kMost are in the air.
 //
 // Made by PjrtDevice::Load; owned by the caller; does not outlive its device. Launch may run on several threads at
 // once.
@@ -12,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "runtime/device.h"
 #include "runtime/pjrt/client.h"
+#include "runtime/pjrt/flight.h"
 #include "runtime/pjrt/memory.h"
 #include "runtime/pjrt/module.h"
 
@@ -22,6 +24,7 @@ struct Place {
   std::shared_ptr<Client> client;
   PJRT_Device* device = nullptr;
   std::shared_ptr<Memory> memory;
+  Flights flights;
 
   // The buffers of scalars that were used lately: a learning rate or an epsilon is uploaded once.
   absl::StatusOr<BufferRef> Scalar(DType dtype, uint64_t bits);
@@ -37,11 +40,13 @@ struct Held {
   PJRT_Buffer* handle = nullptr;
   TensorType type;
   int64_t charged = 0;  // bytes of `memory` that it gives back; moved to the output that is written over it
+  FlightRef maker;      // the launch that it is a result of; null: an upload
 
   ~Held();
 };
 inline Held& HeldBy(const BufferRef& buffer) { return *static_cast<Held*>(buffer->data()); }
-BufferRef MakeBuffer(std::shared_ptr<Place> place, PJRT_Buffer* handle, const TensorType& type, int64_t charged);
+BufferRef MakeBuffer(std::shared_ptr<Place> place, PJRT_Buffer* handle, const TensorType& type, int64_t charged,
+                     FlightRef maker = nullptr);
 
 absl::StatusOr<std::unique_ptr<Executable>> LoadModule(std::shared_ptr<Place> place, const Program& program);
 

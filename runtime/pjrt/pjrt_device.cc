@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <fstream>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -52,6 +53,14 @@ std::string CpuFlags() {
   return "";
 }
 
+// Not every plugin counts.
+std::optional<PJRT_Device_MemoryStats_Args> StatsOf(const Client& client, PJRT_Device* device) {
+  auto args = TPU_PJRT_ARGS(PJRT_Device_MemoryStats);
+  args.device = device;
+  if (!TPU_PJRT_CALL(client.api(), PJRT_Device_MemoryStats, args).ok()) return std::nullopt;
+  return args;
+}
+
 class PjrtDevice final : public Device {
  public:
   PjrtDevice(int index, std::shared_ptr<Place> place) : index_(index), place_(std::move(place)) {}
@@ -95,6 +104,7 @@ class PjrtDevice final : public Device {
           absl::StrCat("copy of ", bytes, " bytes, the device buffer has ", source->bytes()));
     }
     if (bytes == 0) return absl::OkStatus();
+    if (absl::Status s = Wait(source); !s.ok()) return s;
     const Held& held = HeldBy(source);
     if (bytes == source->bytes()) return ToHost(*place_->client, held, destination);
     std::string whole(source->bytes(), '\0');
@@ -102,6 +112,13 @@ class PjrtDevice final : public Device {
     std::memcpy(destination, whole.data(), bytes);
     return absl::OkStatus();
   }
+
+  absl::Status Wait(const BufferRef& buffer) override {
+    const FlightRef& maker = HeldBy(buffer).maker;
+    return maker != nullptr ? maker->Wait() : absl::OkStatus();
+  }
+  void Synchronize() override { place_->flights.WaitForAll(); }
+  bool Idle() override { return place_->flights.AllReady(); }
 
   absl::StatusOr<Program> Complete(Program program) override {
     absl::StatusOr<Module> module = Module::Parse(program.bytes);
@@ -123,7 +140,14 @@ class PjrtDevice final : public Device {
     return LoadModule(place_, program);
   }
 
-  MemoryStats memory_stats() const override { return place_->memory->stats(); }
+  // What buffers of ours hold is counted here; what the plugin took for them, and for the rest, it may tell.
+  MemoryStats memory_stats() const override {
+    MemoryStats stats = place_->memory->stats();
+    const std::optional<PJRT_Device_MemoryStats_Args> told = StatsOf(*place_->client, place_->device);
+    if (told) stats.reserved_bytes = told->pool_bytes_is_set ? told->pool_bytes : told->bytes_in_use;
+    if (told && told->peak_bytes_in_use_is_set) stats.peak_reserved_bytes = told->peak_bytes_in_use;
+    return stats;
+  }
   void ResetPeakMemoryStats() override { place_->memory->ResetPeak(); }
   void EmptyCache() override {}
 
@@ -134,10 +158,9 @@ class PjrtDevice final : public Device {
 
 // The size that the plugin tells, or this machine's.
 int64_t MemoryOf(const Client& client, PJRT_Device* device) {
-  auto args = TPU_PJRT_ARGS(PJRT_Device_MemoryStats);
-  args.device = device;
-  const bool known = TPU_PJRT_CALL(client.api(), PJRT_Device_MemoryStats, args).ok() && args.bytes_limit_is_set;
-  return known ? args.bytes_limit : static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
+  const std::optional<PJRT_Device_MemoryStats_Args> told = StatsOf(client, device);
+  if (told && told->bytes_limit_is_set) return told->bytes_limit;
+  return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
 }
 
 }  // namespace

@@ -12,6 +12,14 @@ os.environ.setdefault("TORCH_TPU_CACHE", tempfile.mkdtemp(prefix="torch_tpu_test
 
 import pytest
 import torch
+from helpers import EMBEDDED
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        for mark in item.iter_markers("embedded_only"):
+            if not EMBEDDED:
+                item.add_marker(pytest.mark.skip(reason=mark.kwargs["reason"]))
 
 
 @pytest.fixture(autouse=True)

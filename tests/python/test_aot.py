@@ -1,15 +1,24 @@
-"""python -m torch_tpu.aot: a program's fragments compiled for TPUs, and modules that can't be."""
+"""python -m torch_tpu.aot: programs and graphs compiled for TPUs, and modules that can't be."""
 
 import json
+import os
+import pathlib
+import re
 import subprocess
 import sys
 
 import pytest
+import reached_ops
 from torch_tpu import _C, _plugins
 
 pytestmark = pytest.mark.skipif(
     not hasattr(_C, "Topology") or _plugins.find("libtpu") is None, reason="needs libtpu and a build with PJRT"
 )
+
+ROOT = pathlib.Path(__file__).parents[2]
+TPU_OPT = ROOT / "build" / "tools" / "tpu-opt"
+# Each chip takes half a minute: `make test-full` asks for all of them.
+CHIPS = os.environ.get("TORCH_TPU_TEST_CHIPS", "v5e:2x2").split(",")
 
 SCRIPT = """
 import torch
@@ -21,7 +30,15 @@ print(w.sum().item())
 
 
 def run_aot(*arguments):
-    return subprocess.run([sys.executable, "-m", "torch_tpu.aot", *arguments], capture_output=True, text=True)
+    environment = os.environ | {"TORCH_TPU_PLUGIN": "host"}
+    command = [sys.executable, "-m", "torch_tpu.aot", *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True)
+
+
+def results_of(output, chip):
+    """(fragment, result) of each fragment for the chip."""
+    report = json.loads((output / "report.json").read_text())
+    return list(zip(report["fragments"], report["results"][chip], strict=True))
 
 
 def test_a_script_is_compiled_for_a_chip(tmp_path):
@@ -44,3 +61,41 @@ def test_a_bad_module_is_told_and_the_others_go_on(tmp_path):
     assert told.returncode == 1
     results = json.loads((tmp_path / "out" / "report.json").read_text())["results"]["v5e:2x2"]
     assert results[0]["error"] and "error" not in results[1]
+
+
+def test_the_time_can_be_bounded(tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    told = run_aot("--seconds", "0.001", "--output", str(tmp_path / "out"), str(tmp_path / "script.py"))
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert "not tried: the time was up" in told.stdout
+
+
+@pytest.mark.timeout(900)
+def test_every_reached_operator_compiles(tmp_path):
+    told = run_aot("--topology", ",".join(CHIPS), "--output", str(tmp_path), reached_ops.__file__)
+    for chip in CHIPS:
+        results = results_of(tmp_path, chip)
+        errors = [(f["name"], r["error"]) for f, r in results if r.get("error")]
+        assert [e for e in errors if "has no lowering to StableHLO" not in e[1]] == [], told.stderr
+        assert len(errors) <= 2 * len(reached_ops.ON_THE_HOST)
+        assert len(results) - len(errors) >= len(reached_ops.SAMPLES) - len(reached_ops.ON_THE_HOST)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(not TPU_OPT.exists(), reason="tpu-opt is built with TORCH_TPU_TESTS=ON")
+def test_every_graph_of_the_text_tests_compiles(tmp_path):
+    modules = tmp_path / "modules"
+    modules.mkdir()
+    for file in sorted(ROOT.glob("tests/ir/lower/*.mlir")) + sorted(ROOT.glob("tests/ir/stablehlo/*.mlir")):
+        for part, text in enumerate(file.read_text().split("// -----")):
+            source = tmp_path / "part.mlir"
+            source.write_text(text)
+            emitted = subprocess.run([TPU_OPT, "--emit-stablehlo", source], capture_output=True, text=True)
+            # A call that stays one has no module.
+            assert [e for e in emitted.stderr.splitlines() if "no lowering to StableHLO" not in e] == []
+            for module in re.findall(r"^module @.*?^}", emitted.stdout, re.M | re.S):
+                name = re.match(r"module @([\w.]+)", module)[1]
+                (modules / f"{file.stem}-{part}-{name}.mlir").write_text(module)
+    assert len(list(modules.glob("*.mlir"))) > 40
+    told = run_aot("--topology", ",".join(CHIPS), "--modules", str(modules), "--output", str(tmp_path / "out"))
+    assert told.returncode == 0, told.stdout[-4000:] + told.stderr[-4000:]

@@ -4,7 +4,8 @@ import pytest
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from helpers import run_python
+from helpers import EMBEDDED, nobody_waited, run_python
+from torch_tpu import _C
 
 
 def test_the_example_of_the_rfc_is_one_fragment(metrics):
@@ -52,6 +53,27 @@ def test_equal_values_never_change_a_key(metrics):
     assert metrics()["fragments_distinct"] == before
 
 
+def test_precision_of_products_is_part_of_what_is_recorded():
+    def texts(precision):
+        torch.set_float32_matmul_precision(precision)
+        try:
+            known = {f["key"] for f in _C.fragments_as_stablehlo()}
+            x = torch.ones(5, 7, device="tpu")
+            torch.testing.assert_close((x @ x.t()).exp().cpu(), torch.full((5, 5), 7.0).exp())
+            torch.add(x, 1).cpu()
+            return [f["text"] for f in _C.fragments_as_stablehlo() if f["key"] not in known]
+        finally:
+            torch.set_float32_matmul_precision("highest")
+
+    assert any("precision HIGHEST" in text for text in texts("highest"))
+    texts("highest")  # what is met for the first time may be cut otherwise
+    (text,) = texts("high")  # the sum is what it was
+    assert "precision HIGH>" in text
+    (text,) = texts("medium")
+    assert "precision DEFAULT" in text
+    assert texts("highest") == []
+
+
 def test_a_repeated_fragment_is_compiled_once(metrics):
     x = torch.randn(64, device="tpu")
     torch.tpu.synchronize()  # or the first fragment holds randn too
@@ -60,8 +82,9 @@ def test_a_repeated_fragment_is_compiled_once(metrics):
         (F.gelu(x + 1) * 2).cpu()
         torch.tpu.wait_for_compiles()
     found = metrics()
-    assert found["compiles"] <= 2 and found["launches_tier1"] >= 1, found
-    assert found["compile_wait_ms"] == 0
+    assert found["launches_tier1"] >= 1 and nobody_waited(found["compile_wait_ms"]), found
+    # Single operations (two adds and a product, gelu) are programs too where there are no ready kernels.
+    assert found["compiles"] <= (2 if EMBEDDED else 5), found
 
 
 def test_tiers_agree():
@@ -193,7 +216,7 @@ def test_changing_lengths(metrics):
     for length in range(3, 20):
         x = torch.randn(length, 8)
         torch.testing.assert_close(F.gelu(x.to("tpu") @ weight).cpu(), F.gelu(x @ weight.cpu()), rtol=1e-4, atol=1e-5)
-    assert metrics()["compile_wait_ms"] == 0
+    assert nobody_waited(metrics()["compile_wait_ms"])
 
 
 def steps(x, w, leave_at=None, how=None):

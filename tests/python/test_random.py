@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import run_python
+from helpers import nobody_waited, run_python
 
 DRAWS = {
     "rand": lambda: torch.rand(7, 9, device="tpu"),
@@ -75,7 +75,7 @@ KINDS = {
 def test_compiled_numbers_equal_tier_zero(name, metrics):
     torch.manual_seed(5)
     first, second = KINDS[name]().cpu(), KINDS[name]().cpu()
-    assert metrics()["compile_wait_ms"] == 0
+    assert nobody_waited(metrics()["compile_wait_ms"])
     torch.tpu.wait_for_compiles()
     torch.manual_seed(5)
     assert torch.equal(KINDS[name]().cpu(), first) and torch.equal(KINDS[name]().cpu(), second)
@@ -83,6 +83,7 @@ def test_compiled_numbers_equal_tier_zero(name, metrics):
     assert not torch.tpu.explain().host_kernels
 
 
+@pytest.mark.embedded_only(reason="tier 0 of a plugin's device compiles single operations")
 def test_the_first_step_waits_for_no_compile():
     run_python(
         """

@@ -1,5 +1,7 @@
-// A PJRT plugin that misbehaves as FAKE_PLUGIN says: too_old, too_new, missing, error, abort, hang; else it comes up and
-// has no devices. Built once, loaded by tests through its path.
+// A PJRT plugin that misbehaves as FAKE_PLUGIN says: too_old, too_new, missing, error, abort, hang, options (which
+// it tells); compile_error, execute_error and late_error come up with a device, whose executables have one result each;
+// else it comes up and has no devices. Built once, loaded by tests through its path.
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -54,14 +56,34 @@ static PJRT_Error* PluginAttributes(PJRT_Plugin_Attributes_Args* args) {
   return NULL;
 }
 
+// An error that says what options there were.
+static PJRT_Error* TellOptions(const PJRT_Client_Create_Args* args) {
+  static char text[256];
+  static PJRT_Error told = {text};
+  size_t n = 0;
+  for (size_t i = 0; i < args->num_options; ++i) {
+    const PJRT_NamedValue* v = &args->create_options[i];
+    n += snprintf(text + n, sizeof text - n, "%.*s=", (int)v->name_size, v->name);
+    if (v->type == PJRT_NamedValue_kInt64) n += snprintf(text + n, sizeof text - n, "int %d; ", (int)v->int64_value);
+    if (v->type == PJRT_NamedValue_kBool) n += snprintf(text + n, sizeof text - n, "bool %d; ", v->bool_value);
+    if (v->type == PJRT_NamedValue_kString)
+      n += snprintf(text + n, sizeof text - n, "string %.*s; ", (int)v->value_size, v->string_value);
+  }
+  ++live_errors;
+  return &told;
+}
+
 static PJRT_Error* ClientCreate(PJRT_Client_Create_Args* args) {
   if (Is("error")) return Refuse();
+  if (Is("options")) return TellOptions(args);
   args->client = (PJRT_Client*)&refusal;
   return NULL;
 }
 static PJRT_Error* ClientDestroy(PJRT_Client_Destroy_Args* args) { return NULL; }
 static PJRT_Error* AddressableDevices(PJRT_Client_AddressableDevices_Args* args) {
-  args->num_addressable_devices = 0;
+  static PJRT_Device* devices[] = {(PJRT_Device*)&refusal};
+  args->addressable_devices = devices;
+  args->num_addressable_devices = Is("compile_error") || Is("execute_error") || Is("late_error");
   return NULL;
 }
 static PJRT_Error* PlatformName(PJRT_Client_PlatformName_Args* args) {
@@ -74,6 +96,39 @@ static PJRT_Error* PlatformVersion(PJRT_Client_PlatformVersion_Args* args) {
   args->platform_version_size = 1;
   return NULL;
 }
+
+// ---- the device of compile_error, execute_error and late_error ----------------------------------------------------
+
+// Handles stand for nothing: any address that is not null.
+#define HANDLE(Type) ((Type*)&refusal)
+
+static PJRT_Error* MemoryStats(PJRT_Device_MemoryStats_Args* args) {
+  args->bytes_in_use = 3000;
+  args->peak_bytes_in_use = 4000;
+  args->peak_bytes_in_use_is_set = true;
+  args->bytes_limit = 1 << 20;
+  args->bytes_limit_is_set = true;
+  return NULL;
+}
+static PJRT_Error* Compile(PJRT_Client_Compile_Args* args) {
+  if (Is("compile_error")) return Refuse();
+  args->executable = HANDLE(PJRT_LoadedExecutable);
+  return NULL;
+}
+static PJRT_Error* ExecutableDestroy(PJRT_LoadedExecutable_Destroy_Args* args) { return NULL; }
+static PJRT_Error* Upload(PJRT_Client_BufferFromHostBuffer_Args* args) {
+  args->buffer = HANDLE(PJRT_Buffer);
+  return NULL;
+}
+static PJRT_Error* BufferDestroy(PJRT_Buffer_Destroy_Args* args) { return NULL; }
+static PJRT_Error* Execute(PJRT_LoadedExecutable_Execute_Args* args) {
+  if (Is("execute_error")) return Refuse();
+  args->output_lists[0][0] = HANDLE(PJRT_Buffer);
+  args->device_complete_events[0] = HANDLE(PJRT_Event);
+  return NULL;
+}
+static PJRT_Error* Await(PJRT_Event_Await_Args* args) { return Refuse(); }
+static PJRT_Error* EventDestroy(PJRT_Event_Destroy_Args* args) { return NULL; }
 
 // How many errors were given and not destroyed.
 __attribute__((visibility("default"))) int FakePluginLiveErrors(void) { return live_errors; }
@@ -95,5 +150,13 @@ __attribute__((visibility("default"))) const PJRT_Api* GetPjrtApi(void) {
   api.PJRT_Client_AddressableDevices = AddressableDevices;
   api.PJRT_Client_PlatformName = PlatformName;
   api.PJRT_Client_PlatformVersion = PlatformVersion;
+  api.PJRT_Client_Compile = Compile;
+  api.PJRT_Client_BufferFromHostBuffer = Upload;
+  api.PJRT_Device_MemoryStats = MemoryStats;
+  api.PJRT_LoadedExecutable_Destroy = ExecutableDestroy;
+  api.PJRT_LoadedExecutable_Execute = Execute;
+  api.PJRT_Buffer_Destroy = BufferDestroy;
+  api.PJRT_Event_Await = Await;
+  api.PJRT_Event_Destroy = EventDestroy;
   return &api;
 }

@@ -23,14 +23,18 @@ int EmitStablehlo(const mlir::DialectRegistry& registry, const char* file) {
   mlir::PassManager passes(&context);
   tpu::stablehlo::BuildStablehloPipeline(passes);
   absl::Status status = tpu::RunPasses(passes, *module, "tpu-opt");
-  for (mlir::func::FuncOp function : module->getOps<mlir::func::FuncOp>()) {
-    if (!status.ok()) break;
-    absl::StatusOr<tpu::pjrt::Module> emitted = tpu::stablehlo::EmitModule(function);
-    status = emitted.status();
-    if (emitted.ok()) std::fputs(emitted->text.c_str(), stdout);
-  }
   if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
-  return status.ok() ? 0 : 1;
+  int failed = status.ok() ? 0 : 1;
+  for (mlir::func::FuncOp function : module->getOps<mlir::func::FuncOp>()) {
+    absl::StatusOr<tpu::pjrt::Module> emitted = tpu::stablehlo::EmitModule(function);
+    if (emitted.ok()) {
+      std::fputs(emitted->text.c_str(), stdout);
+    } else {
+      std::fprintf(stderr, "%s: %s\n", function.getName().str().c_str(), emitted.status().ToString().c_str());
+      failed = 1;
+    }
+  }
+  return failed;
 }
 
 }  // namespace

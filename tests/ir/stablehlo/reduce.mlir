@@ -32,6 +32,21 @@ func.func @where(%x: tensor<4x8xf32>) -> tensor<4xi64> {
   return %0 : tensor<4xi64>
 }
 
+// What a lowered call may round to inside comes with it; f64 is never rounded.
+// CHECK-LABEL: module @rounded_product
+// CHECK: "stablehlo.dot_general"{{.*}}precision_config = [#stablehlo<precision HIGH>, #stablehlo<precision HIGH>]
+// CHECK: "stablehlo.dot_general"{{.*}}precision_config = [#stablehlo<precision DEFAULT>, #stablehlo<precision DEFAULT>]
+// CHECK: "stablehlo.dot_general"{{.*}}precision_config = [#stablehlo<precision HIGHEST>, #stablehlo<precision HIGHEST>]
+func.func @rounded_product(%x: tensor<4x4xf32>, %y: tensor<4x4xf64>) -> (tensor<4x4xf32>, tensor<4x4xf64>) {
+  %0 = tpu.aten "aten::mm"(%x, %x) [#tpu.tensor<0>, #tpu.tensor<1>] {precision = #tpu<precision high>}
+      : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+  %1 = tpu.dot %0, %x batch [] x [] contract [1] x [0] {precision = #tpu<precision medium>}
+      : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+  %2 = tpu.dot %y, %y batch [] x [] contract [1] x [0] {precision = #tpu<precision medium>}
+      : (tensor<4x4xf64>, tensor<4x4xf64>) -> tensor<4x4xf64>
+  return %1, %2 : tensor<4x4xf32>, tensor<4x4xf64>
+}
+
 // CHECK-LABEL: module @product
 // CHECK: "stablehlo.dot_general"(%arg0, %arg1) {dot_dimension_numbers = #stablehlo.dot<lhs_batching_dimensions = [0], rhs_batching_dimensions = [0], lhs_contracting_dimensions = [2], rhs_contracting_dimensions = [1]>, precision_config = [#stablehlo<precision HIGHEST>, #stablehlo<precision HIGHEST>]}
 func.func @product(%x: tensor<2x3x4xf32>, %y: tensor<2x4x5xf32>) -> tensor<2x3x5xf32> {

@@ -4,9 +4,13 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <memory>
 #include <string>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "runtime/pjrt/aot.h"
+#include "runtime/pjrt/module.h"
 #include "runtime/pjrt/pjrt_device.h"
 
 namespace tpu::pjrt {
@@ -39,6 +43,13 @@ TEST(Plugin, ReturnsErrorsWhichAreDestroyed) {
   EXPECT_EQ(reinterpret_cast<int (*)()>(dlsym(plugin, "FakePluginLiveErrors"))(), 0);
 }
 
+TEST(Plugin, TakesItsOptionsByName) {
+  setenv("FAKE_PLUGIN", "options", 1);
+  const absl::Status status =
+      MakeDevices({.plugin = FAKE_PLUGIN_PATH, .options = "size=4,quick=true,name=a b=c"}).status();
+  ExpectError(status, FAKE_PLUGIN_PATH, "size=int 4; quick=bool 1; name=string a b=c; ");
+}
+
 TEST(PluginDeathTest, AbortsAndIsNamed) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_DEATH((void)Use(FAKE_PLUGIN_PATH, "abort"), "PJRT plugin .*fake_plugin.* aborted the process");
@@ -58,6 +69,58 @@ TEST(Plugin, OfAnotherArchitecture) {
   bytes[19] = 0;
   std::ofstream(path, std::ios::binary) << bytes;
   ExpectError(Use(path, ""), path, "can't be loaded");
+}
+
+// A device of a plugin that comes up and then fails as `mode` says, and a program of f32[2] -> f32[2] for it.
+std::unique_ptr<Device> FailingDevice(const char* mode) {
+  setenv("FAKE_PLUGIN", mode, 1);
+  auto devices = MakeDevices({.plugin = FAKE_PLUGIN_PATH});
+  EXPECT_TRUE(devices.ok()) << devices.status();
+  return devices.ok() ? std::move(devices->front()) : nullptr;
+}
+const TensorType kPair{DType::kFloat32, {2}};
+Program AnyProgram() {
+  Module module;
+  module.text = "module";
+  module.outputs = {{false, 0}};
+  module.results = 1;
+  module.donors = {-1};
+  return {.format = kFormat, .bytes = module.Serialize(), .inputs = {kPair}, .outputs = {kPair}};
+}
+
+TEST(Plugin, ErrorsOfCompilingNameIt) {
+  ExpectError(FailingDevice("compile_error")->Load(AnyProgram()).status(), FAKE_PLUGIN_PATH, "PJRT_Client_Compile");
+}
+
+TEST(Plugin, ErrorsOfExecutingNameIt) {
+  const auto device = FailingDevice("execute_error");
+  const auto executable = *device->Load(AnyProgram());
+  Argument input[] = {{.buffer = *device->MakeValue(kPair, nullptr)}};
+  BufferRef output[1];
+  ExpectError(executable->Launch(absl::MakeSpan(input), absl::MakeSpan(output), nullptr), FAKE_PLUGIN_PATH,
+              "PJRT_LoadedExecutable_Execute: the fake chip is on fire");
+}
+
+TEST(Plugin, ErrorsThatComeLaterBelongToTheResults) {
+  const auto device = FailingDevice("late_error");
+  const auto executable = *device->Load(AnyProgram());
+  Argument input[] = {{.buffer = *device->MakeValue(kPair, nullptr)}};
+  BufferRef output[1];
+  const auto explain = [](const absl::Status& s) {
+    return absl::Status(s.code(), absl::StrCat(s.message(), " in line 7"));
+  };
+  ASSERT_TRUE(executable->Launch(absl::MakeSpan(input), absl::MakeSpan(output), nullptr, explain).ok());
+  ExpectError(device->Wait(output[0]), FAKE_PLUGIN_PATH, "the fake chip is on fire in line 7");
+}
+
+TEST(Plugin, TellsTheMemoryThatItCounts) {
+  const auto device = FailingDevice("late_error");
+  const BufferRef buffer = *device->MakeValue(kPair, nullptr);
+  const MemoryStats stats = device->memory_stats();
+  EXPECT_EQ(stats.allocated_bytes, 8);
+  EXPECT_EQ(stats.reserved_bytes, 3000);
+  EXPECT_EQ(stats.peak_reserved_bytes, 4000);
+  EXPECT_EQ(stats.limit_bytes, 1 << 20);
 }
 
 TEST(Plugin, DescribesItself) {
