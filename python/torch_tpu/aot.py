@@ -32,7 +32,7 @@ CHIPS = {
     "v6e": (918e12, 1640e9, 32 << 30),
     "tpu7x": (2307e12, 7380e9, 192 << 30),
 }
-SECONDS_PER_MODULE = 300
+SECONDS_PER_MODULE = 900
 
 
 def main(arguments=None):
