@@ -28,8 +28,6 @@ if [ "$kind" = full ]; then
   part "python on the CPU plugin" 2400 "${on_plugin[@]}" "$python" -m pytest tests/python
   part "operator sweep on the CPU plugin" 5400 "${on_plugin[@]}" "$python" tests/python/op_sweep.py \
     --output build/op_sweep_plugin --samples 1
-  part "operators and graphs for three TPUs" 1800 env TORCH_TPU_TEST_CHIPS=$chips \
-    "$python" -m pytest tests/python/test_aot.py
 else
   part "python on the CPU plugin, some" 900 "${on_plugin[@]}" "$python" -m pytest tests/python/test_reached_ops.py \
     tests/python/test_{autograd,errors,fragments,memory,optimizers,random,streams}.py \

@@ -17,8 +17,7 @@ pytestmark = pytest.mark.skipif(
 
 ROOT = pathlib.Path(__file__).parents[2]
 TPU_OPT = ROOT / "build" / "tools" / "tpu-opt"
-# Each chip takes half a minute: `make test-full` asks for all of them.
-CHIPS = os.environ.get("TORCH_TPU_TEST_CHIPS", "v5e:2x2").split(",")
+CHIPS = ["v5e:2x2", "v6e:2x2", "tpu7x:2x2x1"]
 
 SCRIPT = """
 import torch
