@@ -182,7 +182,8 @@ Result FlashForCpuBackward(AtenCall& c) {
 
 void RegisterAttention(Registry& r) {
   r.Add("aten::_scaled_dot_product_fused_attention_overrideable", Overrideable, kStaticScalars | kProducts);
-  r.Add("aten::_scaled_dot_product_fused_attention_overrideable_backward", OverrideableBackward, kStaticScalars | kProducts);
+  r.Add("aten::_scaled_dot_product_fused_attention_overrideable_backward", OverrideableBackward,
+        kStaticScalars | kProducts);
   r.Add("aten::_scaled_dot_product_flash_attention_for_cpu", FlashForCpu, kStaticScalars | kProducts);
   r.Add("aten::_scaled_dot_product_flash_attention_for_cpu_backward", FlashForCpuBackward, kStaticScalars | kProducts);
 }

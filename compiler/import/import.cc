@@ -49,11 +49,10 @@ ir::AtenOp ImportCall(mlir::OpBuilder& builder, const Call& call, mlir::ValueRan
   for (const CallArgument& argument : call.arguments) arguments.push_back(ArgumentAttribute(context, argument));
   llvm::SmallVector<mlir::Type> results;
   for (const TensorType& type : call.results) results.push_back(ir::ToMlir(context, type));
-  return ir::AtenOp::create(builder, builder.getUnknownLoc(), results, operands, builder.getStringAttr(call.op),
-                            builder.getArrayAttr(arguments),
-                            mlir::TypeAttr::get(ir::ElementType(context, call.promoted)),
-                            builder.getI64IntegerAttr(number),
-                            ir::PrecisionAttr::get(context, static_cast<ir::Precision>(call.precision)));
+  return ir::AtenOp::create(
+      builder, builder.getUnknownLoc(), results, operands, builder.getStringAttr(call.op),
+      builder.getArrayAttr(arguments), mlir::TypeAttr::get(ir::ElementType(context, call.promoted)),
+      builder.getI64IntegerAttr(number), ir::PrecisionAttr::get(context, static_cast<ir::Precision>(call.precision)));
 }
 
 }  // namespace

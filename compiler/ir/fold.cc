@@ -290,8 +290,8 @@ struct DotOfTranspose : mlir::OpRewritePattern<DotOp> {
                                     SmallVector<int64_t>(op.getRhsBatch()), SmallVector<int64_t>(op.getRhsContract())};
     Value lhs = Fold(op.getLhs(), dims[0], dims[1]), rhs = Fold(op.getRhs(), dims[2], dims[3]);
     if (lhs == op.getLhs() && rhs == op.getRhs()) return failure();
-    rewriter.replaceOpWithNewOp<DotOp>(op, op.getType(), lhs, rhs, dims[0], dims[2], dims[1], dims[3],
-                                       op.getTriangle(), op.getPrecision());
+    rewriter.replaceOpWithNewOp<DotOp>(op, op.getType(), lhs, rhs, dims[0], dims[2], dims[1], dims[3], op.getTriangle(),
+                                       op.getPrecision());
     return success();
   }
   static Value Fold(Value operand, SmallVector<int64_t>& batch, SmallVector<int64_t>& contract) {
