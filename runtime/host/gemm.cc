@@ -43,7 +43,8 @@ Cutting Cut(const GemmStep& g) {
   if (g.triangle != Triangle::kNone) {
     cut.rows = TriangleRows(g);
   } else if (threads > 1 && cut.batches < 2 * threads) {
-    // Every block packs its operands: one product is cut into as many as there are threads. Of a few, none is left over.
+    // Every block packs its operands: one product is cut into as many as there are threads. Of a few, none is left
+    // over.
     const int64_t pieces = cut.batches <= 1 ? threads : CeilDiv(2 * threads, cut.batches);
     const int64_t wanted = std::min(most_blocks, pieces);
     // Few rows against a long k: blocks of columns, so that A, the smaller, is what every block packs again.
