@@ -36,9 +36,13 @@ environment() {
 }
 
 torch_index() {
-  # The CPU build of torch is a tenth of the default one. A configured mirror is left as it is.
-  if [ -z "${PIP_INDEX_URL:-}${PIP_EXTRA_INDEX_URL:-}" ] && ! "$venv/bin/python" -m pip config list | grep -q index-url; then
-    echo --extra-index-url https://download.pytorch.org/whl/cpu
+  # The CPU build of torch is a tenth of the default one. A configured mirror is left as it is, and an index that can't
+  # be reached is not named: pip would ask it again and again for every package.
+  local index=https://download.pytorch.org/whl/cpu
+  if [ -z "${PIP_INDEX_URL:-}${PIP_EXTRA_INDEX_URL:-}" ] &&
+    ! "$venv/bin/python" -m pip config list | grep -q index-url &&
+    "$venv/bin/python" -c "import urllib.request; urllib.request.urlopen('$index/', timeout=10)" 2>/dev/null; then
+    echo --extra-index-url $index
   fi
 }
 
