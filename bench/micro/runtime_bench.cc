@@ -193,7 +193,7 @@ void Gemm(benchmark::State& state) {
   SetMatrixLibrary(LoadBlas().library);
   const GemmStep g = StepOf(state);
   Operands operands(g);
-  for (auto _ : state) RunGemm(g, operands.a->data(), operands.b->data(), operands.c->data(), {});
+  for (auto _ : state) RunGemm(g, operands.a->data(), operands.b->data(), operands.c->data());
   Report(state, g);
 }
 
@@ -202,7 +202,7 @@ void GemmBFloat16(benchmark::State& state) {
   GemmStep g = StepOf(state);
   g.dtype = g.out_dtype = DType::kBFloat16;
   Operands operands(g);
-  for (auto _ : state) RunGemm(g, operands.a->data(), operands.b->data(), operands.c->data(), {});
+  for (auto _ : state) RunGemm(g, operands.a->data(), operands.b->data(), operands.c->data());
   Report(state, g);
 }
 
