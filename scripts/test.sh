@@ -1,16 +1,16 @@
 #!/bin/bash
-# Every test of a built checkout: unit and text tests, Python, operators, examples. Runs them all, says which failed.
+# The tests of a built checkout: unit and text tests, Python, operators, examples. Runs them all, says which failed.
 #
-#   scripts/test.sh          the sweep draws ten samples of every operator
-#   scripts/test.sh quick    ... one (CI)
-#   scripts/test.sh full     ... and every Python test on the CPU plugin, every fragment and graph for three TPUs
+#   scripts/test.sh          what CI runs too: one sample of every operator, a minute's soak, a part on the CPU plugin
+#   scripts/test.sh full     ten samples, ten minutes, every Python test on the CPU plugin, every fragment and graph of
+#                            the examples and tests for three TPUs: hours
 set -uo pipefail
 cd "$(dirname "$0")/.."
 . scripts/parts.sh
 python=${TORCH_TPU_VENV:-.venv}/bin/python
 kind=${1:-}
-samples=10
-[ "$kind" = quick ] && samples=1
+samples=1 soak=60
+[ "$kind" = full ] && samples=10 soak=600
 chips=v5e:2x2,v6e:2x2,tpu7x:2x2x1
 on_plugin=(env TORCH_TPU_PLUGIN=cpu)
 
@@ -20,10 +20,10 @@ trap 'rm -rf "$cache"' EXIT
 export TORCH_TPU_CACHE=$cache
 
 part "core: unit and text tests" 600 ctest --test-dir build --output-on-failure --timeout 120 -j"$(nproc)"
-part "python" 1200 bash -o pipefail -c '"$0" -m pytest tests/python | tee build/pytest.log' "$python"
-part "distributed" 600 "$python" -m pytest tests/distributed
-part "operator sweep" 2400 "$python" tests/python/op_sweep.py --output build/op_sweep --samples $samples
-part "soak" 300 "$python" tests/soak.py --seconds 60 --seed 1
+part "python" 1800 bash -o pipefail -c '"$0" -m pytest tests/python | tee build/pytest.log' "$python"
+part "distributed" 900 "$python" -m pytest tests/distributed
+part "operator sweep" $((1500 * samples)) "$python" tests/python/op_sweep.py --output build/op_sweep --samples $samples
+part "soak" $((soak + 240)) "$python" tests/soak.py --seconds $soak --seed 1
 if [ "$kind" = full ]; then
   part "python on the CPU plugin" 2400 "${on_plugin[@]}" "$python" -m pytest tests/python
   part "operator sweep on the CPU plugin" 5400 "${on_plugin[@]}" "$python" tests/python/op_sweep.py \
