@@ -63,7 +63,8 @@ def test_a_bad_module_is_told_and_the_others_go_on(tmp_path):
 
 
 def test_the_time_can_be_bounded(tmp_path):
-    (tmp_path / "script.py").write_text(SCRIPT)
+    reads = "".join(f"print(torch.ones({n}, device='tpu').sin().sum().item())\n" for n in range(2, 8))
+    (tmp_path / "script.py").write_text(SCRIPT + reads)
     told = run_aot("--seconds", "0.001", "--output", str(tmp_path / "out"), str(tmp_path / "script.py"))
     assert told.returncode == 0, told.stdout + told.stderr
     assert "not tried: the time was up" in told.stdout
