@@ -145,7 +145,9 @@ absl::StatusOr<PJRT_LoadedExecutable*> Client::CompileAndLoad(const std::string&
 absl::StatusOr<std::string> Client::Serialized(PJRT_LoadedExecutable* executable) const {
   auto get = TPU_PJRT_ARGS(PJRT_LoadedExecutable_GetExecutable);
   get.loaded_executable = executable;
-  if (absl::Status s = TPU_PJRT_CALL(*api_, PJRT_LoadedExecutable_GetExecutable, get); !s.ok()) return s;
+  absl::Status got = TPU_PJRT_CALL(*api_, PJRT_LoadedExecutable_GetExecutable, get);
+  if (absl::IsUnimplemented(got)) return "";
+  if (!got.ok()) return got;
   auto args = TPU_PJRT_ARGS(PJRT_Executable_Serialize);
   args.executable = get.executable;
   absl::Status status = TPU_PJRT_CALL(*api_, PJRT_Executable_Serialize, args);
