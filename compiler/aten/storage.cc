@@ -182,17 +182,18 @@ Tensor WriteWindow(Tensor base, Tensor src, StridedWindow w) {
   return ir::Reshape(written, base.dims());
 }
 
-// x's bytes as elements of another type: with its dims where element sizes are equal, else flat.
-// Null: not by the device. Compilers of devices with registers and memory in tiles take minutes for much of what
-// changes the size of elements (libtpu: 40 s for a megabyte): the host does that at once. A complex number's parts are
-// simple.
-Tensor Reinterpret(AtenCall& c, Tensor x, DType dtype) {
+// Compilers of devices with memory in tiles take minutes to cut many elements into smaller ones (libtpu: 40 s for a
+// megabyte), and a second for the way back: the host does that at once. A complex number's parts are simple.
+bool LeftToTheHost(AtenCall& c, Tensor x, DType dtype) {
   constexpr int64_t kMostByDevice = 4096;  // elements
+  const bool parts = IsComplex(x.dtype()) && SizeOf(x.dtype()) == 2 * SizeOf(dtype);
+  return !c.host_kernels() && SizeOf(dtype) < SizeOf(x.dtype()) && !parts && x.elements() > kMostByDevice;
+}
+
+// x's bytes as elements of another type: with its dims where element sizes are equal, else flat.
+Tensor Reinterpret(Tensor x, DType dtype) {
   if (x.dtype() == dtype) return x;
   if (SizeOf(x.dtype()) == SizeOf(dtype)) return ir::Bitcast(x, dtype);
-  const bool parts = IsComplex(x.dtype()) != IsComplex(dtype) &&
-                     std::max(SizeOf(x.dtype()), SizeOf(dtype)) == 2 * std::min(SizeOf(x.dtype()), SizeOf(dtype));
-  if (!c.host_kernels() && !parts && x.elements() > kMostByDevice) return Tensor();
   int64_t group = std::max<int64_t>(1, SizeOf(dtype) / SizeOf(x.dtype()));
   Tensor flat = Flat(x);
   return ir::Bitcast(ir::SliceDim(flat, 0, 0, flat.elements() / group * group), dtype);
@@ -202,8 +203,8 @@ StridedWindow WindowOf(AtenCall& c, int first) { return {c.ints(first), c.ints(f
 
 Result View(AtenCall& c) {
   StridedWindow w = WindowOf(c, 1);
-  Tensor source = Reinterpret(c, c.tensor(0), c.result_dtype());
-  if (!source) return Result::Decline();
+  if (LeftToTheHost(c, c.tensor(0), c.result_dtype())) return Result::Decline();
+  Tensor source = Reinterpret(c.tensor(0), c.result_dtype());
   if (w.elements() != 0 && w.end() > source.elements()) return Result::Decline();
   return ReadWindow(source, w);
 }
@@ -211,8 +212,9 @@ Result View(AtenCall& c) {
 Result Update(AtenCall& c) {
   Tensor base = c.tensor(0), src = c.tensor(1);
   StridedWindow w = WindowOf(c, 2);
-  Tensor target = Reinterpret(c, base, src.dtype());
-  if (!target) return Result::Decline();
+  if (LeftToTheHost(c, base, src.dtype())) return Result::Decline();
+  Tensor target = Reinterpret(base, src.dtype());
+  if (LeftToTheHost(c, target, base.dtype())) return Result::Decline();
   size_t src_bytes = src.elements() * SizeOf(src.dtype());
   bool whole_bytes = size_t(target.elements()) * SizeOf(src.dtype()) == size_t(base.elements()) * SizeOf(base.dtype());
   if (!whole_bytes || (src_bytes != 0 && w.end() > target.elements())) return Result::Decline();
