@@ -187,8 +187,9 @@ class Worker:
 
 
 def compile_all(plugin, topologies, fragments, jobs, seconds):
-    """By topology the result for each fragment: figures, an error, or that the time was up before its turn."""
-    results = {t: [{"error": f["error"]} if f["error"] else {"skipped": True} for f in fragments] for t in topologies}
+    """By topology the result for each fragment: figures, an error, that the time was up before its turn, or why it is
+    left to the host (what its lowering said: on the chip such operations are host kernels, counted by name)."""
+    results = {t: [{"host": f["error"]} if f["error"] else {"skipped": True} for f in fragments] for t in topologies}
     waiting = queue.SimpleQueue()
     for number in in_turn(len(fragments)):
         for topology in topologies:
@@ -256,6 +257,8 @@ def row(topology, fragment, result):
     head = [fragment["name"][:60], topology, str(fragment["operations"] or ""), str(fragment["runs"])]
     if result.get("skipped"):
         return [*head, "not tried", "", "", "", "", ""]
+    if result.get("host"):
+        return [*head, "on the host: " + result["host"].splitlines()[0][:160], "", "", "", "", ""]
     if result.get("error"):
         return [*head, "NO: " + result["error"].splitlines()[0][:160], "", "", "", "", ""]
     f = figures(topology, result)
@@ -280,11 +283,15 @@ def report(fragments, results, output):
 
 
 def summarise(topology, fragments, results):
-    tried = [(f, r) for f, r in zip(fragments, results, strict=True) if not r.get("skipped")]
+    tried = [(f, r) for f, r in zip(fragments, results, strict=True) if not r.get("skipped") and not r.get("host")]
+    on_host = sum(bool(r.get("host")) for r in results)
+    skipped = sum(bool(r.get("skipped")) for r in results)
     good = [(f, figures(topology, r)) for f, r in tried if not r.get("error")]
     line = f"{topology}: {len(good)} of {len(tried)} fragments compile"
-    if len(tried) < len(results):
-        line += f" ({len(results) - len(tried)} not tried: the time was up)"
+    if skipped:
+        line += f" ({skipped} not tried: the time was up)"
+    if on_host:
+        line += f", {on_host} run on the host"
     if not good:
         return line
     operations = sum(f["runs"] * g["FLOPs"] for f, g in good)
