@@ -22,11 +22,12 @@ std::string SwitchedOff(const std::string& flag) {
 }
 
 // XLA's CPU compiler keeps the right operand of a product packed by its address: of two operands that lie at one place
-// one after the other the second is never seen. And its quick minimum and maximum lose NaN.
+// one after the other the second is never seen. Its quick minimum and maximum lose NaN. With excess precision it leaves
+// out the rounding of a 16-bit result that is converted next.
 std::string CompileOptionsFor(const std::string& platform) {
   if (platform != "cpu") return std::string(kPortable);
   return absl::StrCat(std::string(kPortable), SwitchedOff("xla_cpu_use_xnnpack"),
-                      SwitchedOff("xla_cpu_enable_fast_min_max"));
+                      SwitchedOff("xla_cpu_enable_fast_min_max"), SwitchedOff("xla_allow_excess_precision"));
 }
 
 struct NamedOption {
