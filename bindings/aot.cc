@@ -23,7 +23,7 @@ void BindAot(py::module_& m) {
     py::list result;
     if (!Engine::IsInitialized()) return result;
     const auto backend = stablehlo::MakeStablehloBackend();
-    for (const FragmentEntry* entry : Engine::Get().Fragments()) {
+    for (const FragmentRef& entry : Engine::Get().Fragments()) {
       if (entry->live_ops == 0) continue;
       const Fragment& fragment = entry->fragment;
       absl::StatusOr<Program> program = backend->Compile(fragment);

@@ -44,7 +44,7 @@ void BindInsight(py::module_& m) {
   m.def("fragments", [] {
     py::list result;
     if (!Engine::IsInitialized()) return result;
-    for (const FragmentEntry* fragment : Engine::Get().Fragments()) {
+    for (const FragmentRef& fragment : Engine::Get().Fragments()) {
       if (fragment->runs() == 0) continue;
       py::dict entry;
       entry["summary"] = fragment->fragment.Summary();

@@ -90,12 +90,15 @@ std::string Collective::Describe() const {
     absl::StrAppend(&text, ", root ", peer);
   }
   if (verb == Verb::kSend) absl::StrAppend(&text, ", to ", peer, ", tag ", tag);
-  if (verb == Verb::kRecv) absl::StrAppend(&text, ", from ", peer, ", tag ", tag);
+  if (verb == Verb::kRecv) {
+    absl::StrAppend(&text, ", from ", peer == kAnyRank ? "any rank" : absl::StrCat(peer), ", tag ", tag);
+  }
   return text + ")";
 }
 
 absl::Status Check(const Collective& c, int rank, int size) {
-  if (c.peer < 0 || c.peer >= size) {
+  const bool any = c.verb == Verb::kRecv && c.peer == kAnyRank;
+  if (!any && (c.peer < 0 || c.peer >= size)) {
     return absl::InvalidArgumentError(
         absl::StrCat(c.Describe(), ": there is no rank ", c.peer, " in a group of ", size));
   }

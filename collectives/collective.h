@@ -12,7 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
 #include "runtime/dtype.h"
 
 namespace tpu {
@@ -37,6 +38,8 @@ std::string NameOf(Verb verb);
 std::string NameOf(ReduceOp op);
 bool Reduces(Verb verb);
 
+inline constexpr int kAnyRank = -1;  // of a kRecv: whoever sends first
+
 // Elements that lie one after the other.
 struct Piece {
   char* data = nullptr;
@@ -49,7 +52,7 @@ struct Collective {
   DType dtype = DType::kUInt8;
   ReduceOp op = ReduceOp::kSum;
   double scale = 1;  // of kPremulSum: every rank's elements are multiplied by its own first
-  int peer = 0;      // the root; of sends and receives the other rank
+  int peer = 0;      // the root; of sends and receives the other rank, or kAnyRank
   int tag = 0;
   std::vector<Piece> inputs, outputs;
 
@@ -70,6 +73,9 @@ class Group {
   // The error of a rank that died, stalled beyond the timeout, or does something else names it and both collectives.
   // It is every other rank's too, and that of all collectives after it.
   virtual absl::Status Run(const Collective& collective) = 0;
+  // A kRecv from kAnyRank: of the first message with its tag from a rank that `may` be the source (asked again and
+  // again). Returns that rank.
+  virtual absl::StatusOr<int> ReceiveAny(const Collective& collective, absl::FunctionRef<bool(int rank)> may) = 0;
   // Makes every rank's collectives fail, with this reason: what is under way returns soon. Any thread.
   virtual void Fail(const absl::Status& reason) = 0;
   // This rank takes part no more; what others still wait for from it is their error. Any thread.

@@ -20,6 +20,7 @@ constexpr std::chrono::nanoseconds kSpin = std::chrono::microseconds(40);
 constexpr std::chrono::nanoseconds kSpinOnSharedCores = std::chrono::microseconds(2);
 // How often a sleeper looks whether the rank it waits for is alive.
 constexpr int64_t kLookEvery = 20'000'000;  // ns
+constexpr std::chrono::microseconds kLongestNap{1000};
 
 }  // namespace
 
@@ -27,7 +28,7 @@ Rounds::Rounds(std::shared_ptr<Segment> segment, int rank, std::chrono::millisec
     : segment_(std::move(segment)),
       rank_(rank),
       timeout_(timeout.count()),
-      spin_(segment_->ranks() <= static_cast<int>(std::thread::hardware_concurrency()) ? kSpin : kSpinOnSharedCores),
+      spin_(ShareCores(segment_->ranks()) ? kSpinOnSharedCores : kSpin),
       self_(segment_->member(rank)) {
   self_.pid = getpid();
   self_.started = ProcessStart(self_.pid);
@@ -161,6 +162,39 @@ absl::Status Rounds::WaitFor(int rank, absl::FunctionRef<bool()> ready, absl::Fu
   }
   other.sleepers.fetch_sub(1, std::memory_order_seq_cst);
   return status;
+}
+
+// There is no one word to sleep on: looks again after a while, which grows.
+absl::Status Rounds::WaitForAny(absl::FunctionRef<bool()> ready, absl::FunctionRef<std::string()> what) {
+  if (SpinFor(spin_, ready)) return absl::OkStatus();
+  const Clock::time_point start = Clock::now();
+  std::chrono::microseconds nap(20);
+  while (true) {
+    std::this_thread::sleep_for(nap);
+    nap = std::min(nap * 2, kLongestNap);
+    const std::string gone = nap == kLongestNap ? AnyGone() : "";
+    if (ready()) return absl::OkStatus();
+    if (absl::Status status = Sound(); !status.ok()) return status;
+    if (!gone.empty()) return Fail(absl::StrCat(gone, " while rank ", rank_, " waits in ", what()));
+    const int64_t timeout = timeout_.load();
+    if (Clock::now() - start > std::chrono::milliseconds(timeout)) {
+      return Fail(absl::StrCat("timeout: rank ", rank_, " waited ", timeout, " ms in ", what()));
+    }
+  }
+}
+
+// That a rank has died, or all the others have left; empty while a message may come.
+std::string Rounds::AnyGone() const {
+  int left = 0;
+  for (int r = 0; r < size(); ++r) {
+    if (r == rank_) continue;
+    const std::string gone = Gone(r);
+    if (gone.empty()) continue;
+    if (segment_->member(r).state.load(std::memory_order_acquire) != Member::kLeft)
+      return absl::StrCat("rank ", r, gone);
+    ++left;
+  }
+  return left == size() - 1 ? "every other rank has left the group" : "";
 }
 
 // Why `rank` will do nothing more; empty while it may.

@@ -34,10 +34,12 @@ class Rounds {
   absl::Status Sound() const;
   // The next rounds belong to this collective.
   void Open(const Collective& collective, uint64_t shape);
-  // `fill` writes at most Segment::kSlotBytes. At a collective's first round all ranks are waited for, and compared.
+  // `fill` writes at most the segment's slot_bytes(). At a collective's first round all ranks are waited for, and
+  // compared.
   absl::Status Publish(absl::FunctionRef<void(char* slot)> fill);
   absl::Status Await(int rank);
   const char* SlotOf(int rank) const { return segment_->slot(rank, round_); }
+  const Announcement& mine() const { return mine_; }
   const Announcement& AnnouncedBy(int rank) const { return segment_->member(rank).announcements[round_ % 2]; }
   // At an all_to_all's first round.
   int64_t SentBy(int from, int to) const { return segment_->member(from).sends[round_ % 2][to]; }
@@ -46,6 +48,9 @@ class Rounds {
 
   // Waits for `rank` to make `ready` true. `what` is what this rank is doing.
   absl::Status WaitFor(int rank, absl::FunctionRef<bool()> ready, absl::FunctionRef<std::string()> what);
+  // Waits until some rank has made `ready` true. The death of any is an error (it may be the one that is waited for),
+  // and so is that all have left.
+  absl::Status WaitForAny(absl::FunctionRef<bool()> ready, absl::FunctionRef<std::string()> what);
   // A change of this rank's counters outside rounds.
   void Changed() { segment_->Wake(self_); }
   absl::Status Fail(const std::string& message);
@@ -55,6 +60,7 @@ class Rounds {
  private:
   absl::Status Compare();
   std::string Gone(int rank) const;
+  std::string AnyGone() const;
   std::string DescribeAnnouncement(const Announcement& a) const;
 
   const std::shared_ptr<Segment> segment_;

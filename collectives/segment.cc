@@ -15,6 +15,7 @@
 #include <fstream>
 #include <new>
 #include <sstream>
+#include <thread>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -39,32 +40,35 @@ struct Segment::Head {
   char message[2048];  // of the failure, by whoever moved it from kNone
 };
 
-size_t Segment::BytesFor(int ranks) {
+bool ShareCores(int ranks) { return ranks > static_cast<int>(std::thread::hardware_concurrency()); }
+
+size_t Segment::BytesFor(int ranks, int64_t slot_bytes) {
   const size_t n = static_cast<size_t>(ranks);
-  return kPage + RoundUp(n * sizeof(Member)) + RoundUp(n * n * sizeof(Mailbox)) + n * 2 * kSlotBytes +
-         n * n * 2 * kMailBytes;
+  return kPage + RoundUp(n * sizeof(Member)) + RoundUp(n * n * sizeof(Mailbox)) +
+         n * 2 * static_cast<size_t>(slot_bytes) + n * n * 2 * kMailBytes;
 }
 
-absl::StatusOr<std::shared_ptr<Segment>> Segment::Map(int fd, int ranks) {
-  const size_t bytes = BytesFor(ranks);
+absl::StatusOr<std::shared_ptr<Segment>> Segment::Map(int fd, int ranks, int64_t slot_bytes) {
+  const size_t bytes = BytesFor(ranks, slot_bytes);
   void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (base == MAP_FAILED) {
     absl::Status status = SystemError("mmap");
     close(fd);
     return status;
   }
-  return std::shared_ptr<Segment>(new Segment(fd, ranks, static_cast<char*>(base), bytes));
+  return std::shared_ptr<Segment>(new Segment(fd, ranks, slot_bytes, static_cast<char*>(base), bytes));
 }
 
 absl::StatusOr<std::shared_ptr<Segment>> Segment::Create(int ranks) {
+  const int64_t slot_bytes = ShareCores(ranks) ? kSharedCoreSlotBytes : kSlotBytes;
   const int fd = memfd_create("torch_tpu_group", MFD_CLOEXEC);
   if (fd < 0) return SystemError("memfd_create");
-  if (ftruncate(fd, static_cast<off_t>(BytesFor(ranks))) != 0) {
+  if (ftruncate(fd, static_cast<off_t>(BytesFor(ranks, slot_bytes))) != 0) {
     absl::Status status = SystemError("ftruncate");
     close(fd);
     return status;
   }
-  absl::StatusOr<std::shared_ptr<Segment>> segment = Map(fd, ranks);
+  absl::StatusOr<std::shared_ptr<Segment>> segment = Map(fd, ranks, slot_bytes);
   if (!segment.ok()) return segment;
   new (&(*segment)->head()) Head;
   for (int r = 0; r < ranks; ++r) {
@@ -80,11 +84,13 @@ absl::StatusOr<std::shared_ptr<Segment>> Segment::Open(const std::string& addres
   const int fd = open(address.c_str(), O_RDWR | O_CLOEXEC);
   if (fd < 0) return SystemError(address.c_str());
   struct stat info;
-  if (fstat(fd, &info) != 0 || static_cast<size_t>(info.st_size) != BytesFor(ranks)) {
-    close(fd);
-    return absl::InternalError(absl::StrCat(address, " is not the memory of a group of ", ranks, " ranks"));
+  if (fstat(fd, &info) == 0) {
+    for (int64_t slot_bytes : {kSlotBytes, kSharedCoreSlotBytes}) {  // as whoever made it found
+      if (static_cast<size_t>(info.st_size) == BytesFor(ranks, slot_bytes)) return Map(fd, ranks, slot_bytes);
+    }
   }
-  return Map(fd, ranks);
+  close(fd);
+  return absl::InternalError(absl::StrCat(address, " is not the memory of a group of ", ranks, " ranks"));
 }
 
 Segment::~Segment() {
@@ -105,7 +111,7 @@ Mailbox& Segment::mailbox(int from, int to) const {
 char* Segment::slot(int rank, uint64_t round) const {
   const size_t n = static_cast<size_t>(ranks_);
   return base_ + kPage + RoundUp(n * sizeof(Member)) + RoundUp(n * n * sizeof(Mailbox)) +
-         (static_cast<size_t>(rank) * 2 + round % 2) * kSlotBytes;
+         (static_cast<size_t>(rank) * 2 + round % 2) * static_cast<size_t>(slot_bytes_);
 }
 
 char* Segment::mail(int from, int to, uint64_t chunk) const {

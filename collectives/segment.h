@@ -60,7 +60,10 @@ struct alignas(64) Mailbox {
 
 class Segment {
  public:
+  // A slot that stays in a core's cache while it is filled and read; where ranks share cores every turn costs a switch
+  // between them, so there is more to a turn.
   static constexpr int64_t kSlotBytes = 256 << 10;
+  static constexpr int64_t kSharedCoreSlotBytes = 1 << 20;
   static constexpr int64_t kMailBytes = 64 << 10;
 
   static absl::StatusOr<std::shared_ptr<Segment>> Create(int ranks);
@@ -70,6 +73,7 @@ class Segment {
   ~Segment();
 
   int ranks() const { return ranks_; }
+  int64_t slot_bytes() const { return slot_bytes_; }
   Member& member(int rank) const;
   char* slot(int rank, uint64_t round) const;
   Mailbox& mailbox(int from, int to) const;
@@ -84,16 +88,21 @@ class Segment {
 
  private:
   struct Head;
-  Segment(int fd, int ranks, char* base, size_t bytes) : fd_(fd), ranks_(ranks), base_(base), bytes_(bytes) {}
-  static absl::StatusOr<std::shared_ptr<Segment>> Map(int fd, int ranks);
-  static size_t BytesFor(int ranks);
+  Segment(int fd, int ranks, int64_t slot_bytes, char* base, size_t bytes)
+      : fd_(fd), ranks_(ranks), slot_bytes_(slot_bytes), base_(base), bytes_(bytes) {}
+  static absl::StatusOr<std::shared_ptr<Segment>> Map(int fd, int ranks, int64_t slot_bytes);
+  static size_t BytesFor(int ranks, int64_t slot_bytes);
   Head& head() const { return *reinterpret_cast<Head*>(base_); }
 
   const int fd_;
   const int ranks_;
+  const int64_t slot_bytes_;
   char* const base_;
   const size_t bytes_;
 };
+
+// Whether so many ranks of this host have less than a core each.
+bool ShareCores(int ranks);
 
 // Sleeps until the word is no longer `seen`, or the time is up, or for no reason.
 void FutexWait(std::atomic<uint32_t>& word, uint32_t seen, int64_t nanoseconds);

@@ -83,6 +83,23 @@ class SharedMemoryGroup final : public Group {
     }
   }
 
+  absl::StatusOr<int> ReceiveAny(const Collective& c, absl::FunctionRef<bool(int)> may) override {
+    RETURN_IF_ERROR(Check(c, rank(), size()));
+    RETURN_IF_ERROR(rounds_.Sound());
+    int source = kAnyRank;
+    const auto there = [&] {
+      for (int r = 0; r < size(); ++r) {
+        if (r != rank() && may(r) && HasLetter(r, c.tag)) source = r;
+      }
+      return source != kAnyRank;
+    };
+    RETURN_IF_ERROR(rounds_.WaitForAny(there, [&] { return c.Describe(); }));
+    Collective from = c;
+    from.peer = source;
+    RETURN_IF_ERROR(Receive(from));
+    return source;
+  }
+
   void Fail(const absl::Status& reason) override {
     static_cast<void>(rounds_.Fail(absl::StrCat("rank ", rank(), ": ", std::string(reason.message()))));
   }
@@ -102,8 +119,8 @@ class SharedMemoryGroup final : public Group {
   absl::Status Broadcast(const Collective& c) {
     const bool root = c.peer == rank();
     const Piece& piece = root ? c.inputs[0] : c.outputs[0];
-    for (int64_t i = 0, n = RoundsFor(piece.bytes, Segment::kSlotBytes); i < n; ++i) {
-      const Part part = PartOf(piece, i, Segment::kSlotBytes);
+    for (int64_t i = 0, n = RoundsFor(piece.bytes, segment_->slot_bytes()); i < n; ++i) {
+      const Part part = PartOf(piece, i, segment_->slot_bytes());
       RETURN_IF_ERROR(rounds_.Publish([&](char* slot) {
         if (root) Copy(slot, piece.data + part.begin, part.bytes);
       }));
@@ -124,15 +141,15 @@ class SharedMemoryGroup final : public Group {
     if (c.verb == Verb::kAllGather) {
       for (const Piece& p : c.outputs) largest = std::max(largest, p.bytes);
     }
-    for (int64_t i = 0, n = RoundsFor(largest, Segment::kSlotBytes); i < n; ++i) {
-      const Part part = PartOf(mine, i, Segment::kSlotBytes);
+    for (int64_t i = 0, n = RoundsFor(largest, segment_->slot_bytes()); i < n; ++i) {
+      const Part part = PartOf(mine, i, segment_->slot_bytes());
       const bool published = c.verb == Verb::kAllGather || !reads;
       RETURN_IF_ERROR(rounds_.Publish([&](char* slot) {
         if (published) Copy(slot, mine.data + part.begin, part.bytes);
       }));
       for (int step = 0; reads && step < size(); ++step) {
         const int r = (rank() + step) % size();  // not everybody from the same slot at once
-        const Part theirs = PartOf(c.outputs[r], i, Segment::kSlotBytes);
+        const Part theirs = PartOf(c.outputs[r], i, segment_->slot_bytes());
         if (r == rank()) {
           Copy(c.outputs[r].data + part.begin, mine.data + part.begin, part.bytes);
           continue;
@@ -147,7 +164,7 @@ class SharedMemoryGroup final : public Group {
 
   // scatter, all_to_all and reduce_scatter: a slot holds a part for every rank.
   absl::Status Exchange(const Collective& c) {
-    const int64_t most = Segment::kSlotBytes / size() / kLine * kLine;
+    const int64_t most = segment_->slot_bytes() / size() / kLine * kLine;
     const bool reduces = c.verb == Verb::kReduceScatter;
     int64_t rounds = 1;
     for (int64_t i = 0; i < rounds; ++i) {
@@ -221,8 +238,8 @@ class SharedMemoryGroup final : public Group {
   absl::Status ReduceDirectly(const Collective& c) {
     const Piece& mine = c.inputs[0];
     const bool reads = !c.outputs.empty();
-    for (int64_t i = 0, n = RoundsFor(mine.bytes, Segment::kSlotBytes); i < n; ++i) {
-      const Part part = PartOf(mine, i, Segment::kSlotBytes);
+    for (int64_t i = 0, n = RoundsFor(mine.bytes, segment_->slot_bytes()); i < n; ++i) {
+      const Part part = PartOf(mine, i, segment_->slot_bytes());
       const bool published = c.verb == Verb::kAllReduce || !reads;
       RETURN_IF_ERROR(rounds_.Publish([&](char* slot) {
         if (published) Copy(slot, mine.data + part.begin, part.bytes);
@@ -240,36 +257,40 @@ class SharedMemoryGroup final : public Group {
     return absl::OkStatus();
   }
 
-  // Each rank reduces one part of what is in the slots, and publishes it; then the parts are put together.
+  // Each rank reduces one part of the chunk that is in the slots, and publishes it beside the next chunk; then the
+  // parts are put together.
   absl::Status ReduceByParts(const Collective& c) {
     const Piece& mine = c.inputs[0];
     const bool reads = !c.outputs.empty();
-    std::vector<char> scratch;
-    for (int64_t i = 0, n = RoundsFor(mine.bytes, Segment::kSlotBytes); i < n; ++i) {
-      const Part whole = PartOf(mine, i, Segment::kSlotBytes);
-      const int64_t each = (whole.bytes / size() / kLine + 1) * kLine;
-      const auto part_of = [&](int r) { return PartOf({nullptr, whole.bytes}, r, each); };
-      const Part own = part_of(rank());
+    const int64_t most = (segment_->slot_bytes() / (size() + 1) / kLine - 1) * kLine;  // of a part
+    const int64_t chunk = most * size();
+    const int64_t chunks = RoundsFor(mine.bytes, chunk);
+    std::vector<char> scratch(reads ? 0 : static_cast<size_t>(most));
+    const auto part_of = [&](int64_t i, int r) {
+      const Part whole = PartOf(mine, i, chunk);
+      const int64_t each = std::min(most, (whole.bytes / size() / kLine + 1) * kLine);
+      const Part part = PartOf({nullptr, whole.bytes}, r, each);
+      return Part{whole.begin + part.begin, part.bytes};
+    };
+    for (int64_t i = 0; i <= chunks; ++i) {
+      const Part whole = PartOf(mine, i, chunk);  // of no bytes after the last chunk
+      const Part own = part_of(i, rank()), reduced = part_of(i - 1, rank());
       RETURN_IF_ERROR(rounds_.Publish([&](char* slot) {
         const int64_t end = own.begin + own.bytes;  // the own part is read where it is
-        Copy(slot, mine.data + whole.begin, own.begin);
-        Copy(slot + end, mine.data + whole.begin + end, whole.bytes - end);
+        Copy(slot, mine.data + whole.begin, own.begin - whole.begin);
+        Copy(slot + (end - whole.begin), mine.data + end, whole.begin + whole.bytes - end);
+        if (i > 0) Copy(slot + chunk, reads ? c.outputs[0].data + reduced.begin : scratch.data(), reduced.bytes);
       }));
       Sources sources(size());
       for (int r = 0; r < size(); ++r) {
         RETURN_IF_ERROR(rounds_.Await(r));
-        sources[r] = (r == rank() ? mine.data + whole.begin : rounds_.SlotOf(r)) + own.begin;
+        sources[r] = r == rank() ? mine.data + own.begin : rounds_.SlotOf(r) + (own.begin - whole.begin);
       }
-      if (!reads) scratch.resize(static_cast<size_t>(own.bytes));
-      char* const result = reads ? c.outputs[0].data + whole.begin + own.begin : scratch.data();
-      CombineParts(c, sources, own.bytes, result);
-      rounds_.Finish();
-
-      RETURN_IF_ERROR(rounds_.Publish([&](char* slot) { Copy(slot, result, own.bytes); }));
-      for (int step = 1; reads && step < size(); ++step) {
+      CombineParts(c, sources, own.bytes, reads ? c.outputs[0].data + own.begin : scratch.data());
+      for (int step = 1; i > 0 && reads && step < size(); ++step) {
         const int r = (rank() + step) % size();
-        RETURN_IF_ERROR(rounds_.Await(r));
-        Copy(c.outputs[0].data + whole.begin + part_of(r).begin, rounds_.SlotOf(r), part_of(r).bytes);
+        const Part part = part_of(i - 1, r);
+        Copy(c.outputs[0].data + part.begin, rounds_.SlotOf(r) + chunk, part.bytes);
       }
       rounds_.Finish();
     }
@@ -298,6 +319,13 @@ class SharedMemoryGroup final : public Group {
       rounds_.Changed();
     }
     return absl::OkStatus();
+  }
+
+  // Whether the next message of rank `from` is there, and has this tag.
+  bool HasLetter(int from, int tag) const {
+    const Mailbox& box = segment_->mailbox(from, rank());
+    const uint64_t chunk = chunks_taken_[from];
+    return box.sent.load(std::memory_order_acquire) > chunk && box.letters[chunk % 2].tag == tag;
   }
 
   absl::Status Receive(const Collective& c) {

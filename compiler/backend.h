@@ -5,6 +5,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "compiler/fragment.h"
@@ -22,6 +23,9 @@ class CompilerBackend {
   virtual bool HoldsCalls() const = 0;
   // True when this call has a lowering, so that no host kernel is needed.
   virtual bool CanLower(const Call& call) const = 0;
+  // Of a call whose results' sizes depend on data (it has none yet): their types at their largest, and behind them an
+  // i64 for each that says how much of it there is along dim 0, -1 for all. Empty: such a call is a host kernel.
+  virtual std::vector<TensorType> Bounds(const Call& call) const { return {}; }
   // True when the backend materialises this call's operands in any case (it is a library call), so that cutting a
   // fragment in front of it costs no fusion.
   virtual bool IsBoundary(const Call& call) const = 0;

@@ -61,6 +61,10 @@ struct Signature {
   // it runs at once on the host.
   bool recordable = true;
   bool plain = false;  // recordable, one result, which is a tensor; takes no random numbers
+  // The results are at their largest, and behind them is what there is of each (CompilerBackend::Bounds).
+  bool bounded = false;
+  // It becomes recordable, or runs on the device, once the masks among its indices are positions.
+  bool expands_masks = false;
 };
 
 struct Operator {
@@ -83,6 +87,7 @@ struct Operator {
   bool seeded = false;            // tagged nondeterministic_seeded
   bool data_dependent = false;    // tagged dynamic_output_shape or data_dependent_output
   bool is_view = false;           // returns a view of an argument it doesn't write
+  int indices = -1;               // the argument that holds indices of dims, masks among them: the schema's Tensor?[]
 
   explicit Operator(const c10::OperatorHandle& op);
   bool IsDefault(size_t argument, const c10::Scalar& value) const;

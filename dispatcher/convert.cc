@@ -57,6 +57,28 @@ DType ToDType(c10::ScalarType type) {
   return *found;
 }
 
+c10::ScalarType ToScalarType(DType t) {
+  constexpr c10::ScalarType kTypes[kNumDTypes] = {c10::kBool,
+                                                  c10::kByte,
+                                                  c10::kChar,
+                                                  c10::kShort,
+                                                  c10::kInt,
+                                                  c10::kLong,
+                                                  c10::ScalarType::UInt16,
+                                                  c10::ScalarType::UInt32,
+                                                  c10::ScalarType::UInt64,
+                                                  c10::kHalf,
+                                                  c10::kBFloat16,
+                                                  c10::kFloat,
+                                                  c10::kDouble,
+                                                  c10::kComplexFloat,
+                                                  c10::kComplexDouble,
+                                                  c10::kByte,
+                                                  c10::kShort,
+                                                  c10::kComplexHalf};
+  return kTypes[static_cast<int>(t)];
+}
+
 uint64_t BitsOf(const c10::Scalar& number) {
   if (number.isFloatingPoint()) return std::bit_cast<uint64_t>(number.toDouble());
   return static_cast<uint64_t>(number.isBoolean() ? number.toBool() : number.toLong());

@@ -15,6 +15,8 @@ namespace tpu {
 
 DType ToDType(c10::ScalarType type);
 bool HasDType(c10::ScalarType type);
+// Opaque elements as integers of their size.
+c10::ScalarType ToScalarType(DType type);
 
 // A number that is not complex, as a scalar operand's bits: a double's, an int64's or a bool's.
 uint64_t BitsOf(const c10::Scalar& number);

@@ -1,4 +1,4 @@
-// Errors that PyTorch's kernels find and its shape inference does not, raised at the call.
+// Errors that PyTorch's kernels find and its shape inference does not, so that they are raised at the call.
 //
 // Called by Infer once for each distinct signature, without locks of ours. Touches none of the call's own data.
 #pragma once
@@ -9,10 +9,11 @@
 
 namespace tpu {
 
-// Runs the CPU's kernel on stand-ins of the same kinds. Only a complaint that stays the same whatever the stand-ins
-// hold is about shapes and types; it is raised. `call` is described; `inferred` is what shape inference returned, and
-// gets the kernel's element types where these differ. False when there is no lowering and the kernel leaves results
-// empty that shape inference thinks full, or the reverse: workspaces that depend on the device.
+// Runs the CPU's kernel on stand-ins of the same kinds. A complaint that stays the same whatever the stand-ins hold is
+// most likely about shapes and types: false, and the call runs at once, on its own data, which decides. `call` is
+// described; `inferred` is what shape inference returned, and gets the kernel's element types where these differ. False
+// too when there is no lowering and the kernel leaves results empty that shape inference thinks full, or the reverse:
+// workspaces that depend on the device.
 bool CheckOnHost(const Operator& op, const Call& call, at::ArrayRef<c10::IValue> arguments,
                  torch::jit::Stack& inferred);
 

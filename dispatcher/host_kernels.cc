@@ -28,28 +28,6 @@
 namespace tpu {
 namespace {
 
-c10::ScalarType ToScalarType(DType t) {
-  constexpr c10::ScalarType kTypes[kNumDTypes] = {c10::kBool,
-                                                  c10::kByte,
-                                                  c10::kChar,
-                                                  c10::kShort,
-                                                  c10::kInt,
-                                                  c10::kLong,
-                                                  c10::ScalarType::UInt16,
-                                                  c10::ScalarType::UInt32,
-                                                  c10::ScalarType::UInt64,
-                                                  c10::kHalf,
-                                                  c10::kBFloat16,
-                                                  c10::kFloat,
-                                                  c10::kDouble,
-                                                  c10::kComplexFloat,
-                                                  c10::kComplexDouble,
-                                                  c10::kByte,
-                                                  c10::kShort,
-                                                  c10::kComplexHalf};
-  return kTypes[static_cast<int>(t)];
-}
-
 c10::IValue ScalarValue(const ScalarSpec& spec, uint64_t bits) {
   c10::Scalar number;
   if (spec.dtype == DType::kFloat64) {

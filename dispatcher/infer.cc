@@ -3,9 +3,11 @@
 #include <ATen/ScalarOps.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/native/IndexingUtils.h>
 #include <ATen/native/TypeProperties.h>
 #include <ATen/ops/empty_strided.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -196,6 +198,34 @@ void DescribeResults(const Operator& op, const torch::jit::Stack& returned, cons
   }
 }
 
+// Masks among the indices: at::index and its kin replace them by the positions that are true.
+bool HasMasks(const Operator& op, at::ArrayRef<c10::IValue> arguments) {
+  if (op.indices < 0) return false;
+  const std::vector<at::Tensor> indices = TensorsOf(arguments[op.indices]);
+  return std::any_of(indices.begin(), indices.end(), [](const at::Tensor& t) {
+    return t.scalar_type() == c10::kBool || t.scalar_type() == c10::kByte;
+  });
+}
+
+// A call whose results' sizes depend on data: recordable where the backend can make them at their largest.
+void DescribeBounded(const Operator& op, at::ArrayRef<c10::IValue> arguments, const Collected& collected,
+                     const torch::jit::Stack& meta_arguments, Signature& s) {
+  s.recordable = false;
+  if (!op.mutated.empty()) return;
+  s.host_kernel = std::make_unique<HostKernel>(HostKernel{.op = op.recorded});
+  s.call.op = op.name;
+  s.call.promoted = Promoted(op, meta_arguments);
+  DescribeArguments(op, arguments, collected, s);
+  DescribeOperands(op, collected, s);
+  s.call.results = Engine::Get().backend().Bounds(s.call);
+  if (s.call.results.empty()) return;
+  for (const TensorType& type : s.call.results) {
+    s.results.push_back(InternLayout(ToScalarType(type.dtype), {type.dims.data(), type.dims.size()}));
+  }
+  FinishCall(s.call);
+  s.recordable = s.bounded = s.call.needs_program;
+}
+
 }  // namespace
 
 std::vector<at::Tensor> TensorsOf(const c10::IValue& value) {
@@ -216,8 +246,17 @@ std::unique_ptr<Signature> Infer(const Operator& op, at::ArrayRef<c10::IValue> a
   torch::jit::Stack meta;
   for (size_t i = 0; i < arguments.size(); ++i) meta.push_back(ToMeta(arguments[i], op.kinds[i]));
   const torch::jit::Stack meta_arguments = meta;
-  if (!op.returns_tensors || op.data_dependent) {
+  if (!op.returns_tensors) {
     s->recordable = false;
+    return s;
+  }
+  if (op.indices >= 0) {  // the Meta kernel's own complaint is of another type than the CPU's
+    at::native::checkIndexTensorTypes(arguments[op.indices].to<c10::List<std::optional<at::Tensor>>>(), true);
+  }
+  const bool masks = HasMasks(op, arguments), holds_calls = Engine::Get().backend().HoldsCalls();
+  if (op.data_dependent && (op.indices < 0 || masks)) {
+    s->expands_masks = masks && !holds_calls;
+    DescribeBounded(op, arguments, collected, meta_arguments, *s);
     return s;
   }
   try {
@@ -245,6 +284,7 @@ std::unique_ptr<Signature> Infer(const Operator& op, at::ArrayRef<c10::IValue> a
   s->recordable = CheckOnHost(op, s->call, arguments, meta);
   DescribeResults(op, meta, meta_arguments, *s);  // with the types that the kernel gives
   FinishCall(s->call);
+  s->expands_masks = masks && !holds_calls && !s->call.needs_program;
   s->plain = s->recordable && s->results.size() == 1 && s->results[0] != nullptr && op.out.empty() && !op.seeded;
   s->call.host_kernel = s->host_kernel.get();
   return s;

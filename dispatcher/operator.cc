@@ -44,6 +44,10 @@ ArgumentKind KindOf(const c10::Argument& argument) {
 
 bool Writes(const c10::Argument& a) { return a.alias_info() != nullptr && a.alias_info()->isWrite(); }
 
+bool IsListOfOptional(const c10::Argument& a) {
+  return Plain(a.real_type())->expectRef<c10::ListType>().getElementType()->kind() == TypeKind::OptionalType;
+}
+
 bool IsTensors(const c10::TypePtr& type) {
   return type->kind() == TypeKind::TensorType ||
          (type->kind() == TypeKind::ListType &&
@@ -106,6 +110,7 @@ Operator::Operator(const c10::OperatorHandle& handle) : op(handle), recorded(han
     const bool number = kinds.back() == ArgumentKind::kScalar && a.default_value() && a.default_value()->isScalar();
     defaults.push_back(number ? std::optional(a.default_value()->toScalar()) : std::nullopt);
     is_float.push_back(Plain(a.real_type())->kind() == TypeKind::FloatType);
+    if (kinds.back() == ArgumentKind::kTensorList && IsListOfOptional(a)) indices = static_cast<int>(i);
     if (!Writes(a)) continue;
     mutated.push_back(static_cast<int>(i));
     if (a.is_out()) out.push_back(static_cast<int>(i));

@@ -1,7 +1,9 @@
 #include "dispatcher/record.h"
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/native/IndexingUtils.h>
 #include <ATen/native/Resize.h>
 #include <torch/library.h>
 
@@ -9,9 +11,11 @@
 #include <optional>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "dispatcher/calls.h"
 #include "dispatcher/capture.h"
+#include "dispatcher/errors.h"
 #include "dispatcher/generator.h"
 #include "dispatcher/host_kernels.h"
 #include "dispatcher/typed_record.h"
@@ -74,24 +78,61 @@ torch::jit::Stack Returns(const Operator& op, at::ArrayRef<c10::IValue> argument
   return returns;
 }
 
+// The results of a call whose sizes depend on data: how much there is of each is read, and each is cut to that.
+torch::jit::Stack CutResults(const Operator& op, const Signature& s, absl::Span<ValueRef> results,
+                             c10::DeviceIndex device) {
+  const ValueRef told = std::move(results.back());
+  std::vector<int64_t> sizes(results.size() - 1);
+  const BufferRef& buffer = AwaitBuffer(told, op.name, CutReason::kDataDependent);
+  ThrowIfError(Engine::Get().device(device).CopyToHost(buffer, sizes.data(), sizes.size() * sizeof(int64_t)));
+  at::AutoDispatchBelowADInplaceOrView guard;
+  torch::jit::Stack returns;
+  for (size_t r = 0; r < sizes.size(); ++r) {
+    const at::Tensor whole = MakeTensor(std::move(results[r]), s.results[r], device);
+    const bool all = sizes[r] < 0 || sizes[r] == s.results[r]->sizes()[0];
+    returns.push_back(all ? whole : whole.narrow(0, 0, sizes[r]).clone());  // recorded: part of what reads it
+  }
+  return returns;
+}
+
+// The call with positions in place of the masks among its indices.
+void RecordWithPositions(Operator& op, torch::jit::Stack* stack) {
+  const auto at = stack->end() - static_cast<int64_t>(op.kinds.size());
+  const at::Tensor self = at->toTensor();
+  const auto indices = at[op.indices].to<c10::List<std::optional<at::Tensor>>>();
+  c10::List<std::optional<at::Tensor>> positions;
+  {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    for (const at::Tensor& t : at::native::expandTensors(self, indices)) {
+      positions.push_back(t.defined() ? std::optional(t) : std::nullopt);
+    }
+  }
+  *(stack->end() - static_cast<int64_t>(op.kinds.size()) + op.indices) = positions;
+  Record(op, stack);
+}
+
 }  // namespace
 
 void Record(Operator& op, torch::jit::Stack* stack) {
   TORCH_CHECK_NOT_IMPLEMENTED(!op.is_view, "tpu: ", op.name, " returns a view and has no kernel for strided storage");
   const size_t n = op.kinds.size();
   const at::ArrayRef<c10::IValue> arguments(stack->data() + stack->size() - n, n);
-  if (op.data_dependent || !op.returns_tensors) return RunNow(op, *stack);
+  if (!op.returns_tensors) return RunNow(op, *stack);
   Collected collected;
   collected.Collect(op, arguments);
   const Signature* s = op.Find(collected.words);
   if (s == nullptr) {
     std::unique_ptr<Signature> inferred = Infer(op, arguments, collected);
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        !inferred->recordable || Flags::Get().fallback != "error" || Engine::Get().backend().CanLower(inferred->call),
-        "tpu: ", op.name, " has no lowering, and TORCH_TPU_FALLBACK=error forbids host kernels");
+    TORCH_CHECK_NOT_IMPLEMENTED(!inferred->recordable || inferred->expands_masks || Flags::Get().fallback != "error" ||
+                                    Engine::Get().backend().CanLower(inferred->call),
+                                "tpu: ", op.name,
+                                " has no lowering, and TORCH_TPU_FALLBACK=error forbids host kernels");
     s = op.Insert(collected.words, std::move(inferred));
   }
+  if (s->expands_masks) return RecordWithPositions(op, stack);
   if (!s->recordable) return RunNow(op, *stack);
+  TORCH_CHECK_NOT_IMPLEMENTED(!s->bounded || Capture::Current() == nullptr, "tpu: ", op.name,
+                              " is read at once: it can't be captured");
   if (op.seeded) AddSeed(op, arguments, s->random_counters, collected);
   absl::InlinedVector<ValueRef, 4> results(s->call.results.size());
   RecordCall(collected.device, s->call, collected.operands, absl::MakeSpan(results));
@@ -99,7 +140,8 @@ void Record(Operator& op, torch::jit::Stack* stack) {
     for (const ValueRef& result : results) AwaitBuffer(result, op.name);
   }
   size_t next = 0;
-  torch::jit::Stack returns = Returns(op, arguments, *s, absl::MakeSpan(results), collected.device, &next);
+  torch::jit::Stack returns = s->bounded ? CutResults(op, *s, absl::MakeSpan(results), collected.device)
+                                         : Returns(op, arguments, *s, absl::MakeSpan(results), collected.device, &next);
   WriteMutated(op, arguments, *s, absl::MakeSpan(results), next);
   stack->resize(stack->size() - n);
   for (c10::IValue& v : returns) stack->push_back(std::move(v));

@@ -19,7 +19,9 @@ import torch.nn as nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.fsdp import fully_shard
 
-TOLERANCE = 5e-3  # greatest difference of the losses, sharded and of one rank
+# Greatest difference of the losses, sharded and of one rank. Gradients are summed in another order, which is a matter
+# of rounding as long as training is stable: hence the warm-up of the learning rate.
+TOLERANCE = 5e-4
 
 
 def make_model(args, device):
@@ -38,7 +40,9 @@ def train(model, optimizer, args, text, device, rank, world):
     """The losses, one a step: of the whole batch, of which this rank takes its share."""
     generator = torch.Generator().manual_seed(args.seed)
     losses = []
-    for _ in range(args.steps):
+    for step in range(args.steps):
+        for group in optimizer.param_groups:
+            group["lr"] = char_gpt.learning_rate(step, args)
         tokens, targets = char_gpt.draw_batch(text, args.batch, args.context, generator)
         mine = slice(rank * args.batch // world, (rank + 1) * args.batch // world)
         loss = char_gpt.loss_of(model, tokens[mine].to(device), targets[mine].to(device))
@@ -65,10 +69,12 @@ def parse_arguments():
     parser.add_argument("--smoke", action="store_true")
     for name, default in (("steps", 40), ("batch", 12), ("context", 128), ("layers", 6), ("width", 384), ("heads", 6)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--warmup", type=int, default=20)
+    parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     if args.smoke:
-        args.steps, args.context, args.layers, args.width = 6, 64, 2, 96
+        args.steps, args.context, args.layers, args.width, args.warmup = 6, 64, 2, 96, 4
     return args
 
 
@@ -81,7 +87,7 @@ def main():
     train_text, val_text = char_gpt.load_text()
 
     model = shard(make_model(args, device))
-    optimizer = char_gpt.make_optimizer(model, 1e-3, 0.1)
+    optimizer = char_gpt.make_optimizer(model, args.lr, 0.1)
     if args.resume:
         saved = {**state_of(model, optimizer), "validation": torch.zeros(())}
         dcp.load(saved, checkpoint_id=args.checkpoint)
@@ -96,7 +102,7 @@ def main():
         if rank == 0:
             print(f"{world} ranks: loss {losses[0]:.4f} -> {losses[-1]:.4f} in {seconds:.1f} s", flush=True)
             alone = make_model(args, device)
-            expected = train(alone, char_gpt.make_optimizer(alone, 1e-3, 0.1), args, train_text, device, 0, 1)
+            expected = train(alone, char_gpt.make_optimizer(alone, args.lr, 0.1), args, train_text, device, 0, 1)
             worst = max(abs(a - b) for a, b in zip(losses, expected, strict=True))
             print(f"greatest difference to the losses of one rank over {args.steps} steps: {worst:.1e}", flush=True)
             assert worst < TOLERANCE

@@ -23,6 +23,8 @@ using State = FragmentEntry::State;
 
 // About a sixth of a core that the program wants too: compiles give way, but a busy program still gets its code.
 constexpr int kNice = 7;
+// Jobs that may wait: a program of ever new fragments must not pile them up.
+constexpr size_t kMostWaiting = 1024;
 thread_local bool on_pool_thread = false;
 
 // Everything that decides a program's bytes.
@@ -40,16 +42,28 @@ CompilePool::CompilePool(Engine& engine, int threads) : engine_(engine), cache_(
 
 CompilePool::~CompilePool() { Stop(); }
 
-void CompilePool::Submit(FragmentEntry& entry, bool compile) {
+void CompilePool::Submit(FragmentRef entry, bool compile) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (stop_) return;
-  queue_.push_back({&entry, compile});
+  if (queue_.size() >= kMostWaiting) {  // the oldest asks again when it is launched again
+    queue_.front().entry->state.store(State::kMissing, std::memory_order_release);
+    queue_.pop_front();
+  }
+  queue_.push_back({std::move(entry), compile});
+  work_.notify_one();
+}
+
+void CompilePool::Discard(std::vector<FragmentRef> entries) {
+  if (entries.empty()) return;
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (stop_) return;
+  discarded_.insert(discarded_.end(), std::make_move_iterator(entries.begin()), std::make_move_iterator(entries.end()));
   work_.notify_one();
 }
 
 void CompilePool::WaitIdle() {
   std::unique_lock<std::mutex> lock(mutex_);
-  idle_.wait(lock, [&] { return stop_ || (queue_.empty() && running_ == 0); });
+  idle_.wait(lock, [&] { return stop_ || (Drained() && running_ == 0); });
 }
 
 void CompilePool::Stop() {
@@ -71,15 +85,22 @@ void CompilePool::Run() {
   setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kNice);
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
-    work_.wait(lock, [&] { return stop_ || !queue_.empty(); });
+    work_.wait(lock, [&] { return stop_ || !Drained(); });
     if (stop_) return;
-    const Job job = queue_.front();
-    queue_.pop_front();
     ++running_;
-    lock.unlock();
-    Do(job);
+    if (!discarded_.empty()) {
+      std::vector<FragmentRef> gone = std::exchange(discarded_, {});
+      lock.unlock();
+      const NoForkScope no_fork;  // unloading takes the loader's locks
+      gone.clear();
+    } else {
+      const Job job = std::move(queue_.front());
+      queue_.pop_front();
+      lock.unlock();
+      Do(job);
+    }
     lock.lock();
-    if (--running_ == 0 && queue_.empty()) idle_.notify_all();
+    if (--running_ == 0 && Drained()) idle_.notify_all();
   }
 }
 

@@ -29,7 +29,9 @@ class CompilePool {
   ~CompilePool();
 
   // Looks for the fragment's program on disk; compiles it only if `compile`. Never blocks.
-  void Submit(FragmentEntry& entry, bool compile);
+  void Submit(FragmentRef entry, bool compile);
+  // Drops them on a thread of the pool. Never blocks.
+  void Discard(std::vector<FragmentRef> entries);
   // The call alone as a program, compiled now if this process and the disk don't have it. Called by stream threads.
   absl::StatusOr<Executable*> SingleOperation(const Call& call, Device& device);
   void WaitIdle();
@@ -38,10 +40,11 @@ class CompilePool {
 
  private:
   struct Job {
-    FragmentEntry* entry;
+    FragmentRef entry;
     bool compile;
   };
   void Run();
+  bool Drained() const { return queue_.empty() && discarded_.empty(); }  // with mutex_ held
   void Do(const Job& job);
   bool Install(FragmentEntry& entry, const Program& program);
 
@@ -55,6 +58,7 @@ class CompilePool {
   std::mutex mutex_;
   std::condition_variable work_, idle_;
   std::deque<Job> queue_;
+  std::vector<FragmentRef> discarded_;
   int running_ = 0;
   bool stop_ = false;
   std::vector<std::thread> threads_;

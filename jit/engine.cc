@@ -54,7 +54,7 @@ Engine::Engine(std::vector<std::unique_ptr<Device>> devices, std::unique_ptr<Com
       streams_(devices_.size()),
       windows_(devices_.size()),
       lent_(devices_.size()),
-      table_(std::make_unique<FragmentTable>(static_cast<int>(devices_.size()))) {
+      table_(std::make_unique<FragmentTable>(static_cast<int>(devices_.size()), Flags::Get().known_ops)) {
   for (size_t d = 0; d < devices_.size(); ++d) {
     streams_[d].resize(kMaxStreams);
     windows_[d].resize(kMaxStreams);
@@ -155,23 +155,23 @@ void Engine::set_mode(Mode mode) {
   mode_ = mode;
 }
 
-std::vector<const FragmentEntry*> Engine::Fragments() {
+std::vector<FragmentRef> Engine::Fragments() {
   std::lock_guard<std::mutex> lock(recording_lock_);
   return table_->All();
 }
 
-void Engine::Launched(FragmentEntry& entry) {
+void Engine::Launched(const FragmentRef& entry) {
   using State = FragmentEntry::State;
-  const int64_t uses = ++entry.uses;
-  State state = entry.state.load(std::memory_order_acquire);
+  const int64_t uses = ++entry->uses;
+  State state = entry->state.load(std::memory_order_acquire);
   const bool hot = compile_at_once || uses >= Flags::Get().compile_after;
   if (state == State::kReady) {
     Metrics::Get().memory_cache_hits.fetch_add(1, std::memory_order_relaxed);
   } else if (state == State::kNew) {
-    entry.state.store(State::kLoading, std::memory_order_release);
+    entry->state.store(State::kLoading, std::memory_order_release);
     pool_->Submit(entry, hot);
   } else if (state == State::kMissing && hot) {
-    if (entry.state.compare_exchange_strong(state, State::kCompiling)) pool_->Submit(entry, true);
+    if (entry->state.compare_exchange_strong(state, State::kCompiling)) pool_->Submit(entry, true);
   }
 }
 

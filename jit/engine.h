@@ -92,10 +92,10 @@ class Engine {
   void set_mode(Mode mode);
 
   FragmentTable& table() { return *table_; }
-  // Every known fragment, with what its launches took. Entries live as long as the process.
-  std::vector<const FragmentEntry*> Fragments();
+  // Every known fragment, with what its launches took.
+  std::vector<Ref<FragmentEntry>> Fragments();
   // A fragment was queued: looks for its program, or asks for it, as its use says. Called under the recording lock.
-  void Launched(FragmentEntry& entry);
+  void Launched(const Ref<FragmentEntry>& entry);
   CompilePool& pool() { return *pool_; }
   // Guards every window of the process. Never held while waiting for the device or for Python's lock.
   std::mutex& recording_lock() { return recording_lock_; }

@@ -29,13 +29,14 @@ class External {
     uint64_t sequence = 0;  // on the stream
   };
 
-  // `results`: their types, interned. `what` names the work for explain(): operands that are pending are cut.
+  // `results`: their types, interned. `what` names the work for explain() (operands that are pending are cut), `title`
+  // on the timeline.
   static Queued Enqueue(Stream& stream, std::vector<ValueRef> operands, absl::Span<const TensorType* const> results,
-                        const std::string& what, Run run);
+                        const std::string& what, std::string title, Run run);
 
  private:
   static void RunNow(Stream& stream, std::vector<ValueRef>& operands, absl::Span<const ValueRef> results,
-                     const Run& run);
+                     const std::string& title, const Run& run);
 };
 
 }  // namespace tpu

@@ -1,6 +1,7 @@
 #include "jit/fragment_table.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "runtime/hash.h"
 
@@ -60,21 +61,27 @@ void FragmentEntry::NoteSuccessor(FragmentEntry* next) {
   successors[0] = next;
 }
 
-FragmentEntry* FragmentTable::FindOrInsert(absl::Span<const Node> nodes, absl::Span<const ValueId> operands,
-                                           absl::Span<const ValueId> outputs, absl::Span<const OperandType> inputs,
-                                           uint32_t num_results, bool* inserted) {
+void FragmentEntry::ForgetSuccessors(const absl::flat_hash_set<const FragmentEntry*>& gone) {
+  const auto end = std::remove_if(successors.begin(), successors.end(),
+                                  [&](const FragmentEntry* successor) { return gone.contains(successor); });
+  std::fill(end, successors.end(), nullptr);
+}
+
+FragmentRef FragmentTable::FindOrInsert(absl::Span<const Node> nodes, absl::Span<const ValueId> operands,
+                                        absl::Span<const ValueId> outputs, absl::Span<const OperandType> inputs,
+                                        uint32_t num_results, bool* inserted) {
   uint64_t hash = 0;
   for (const Node& node : nodes) hash = HashMix(hash, reinterpret_cast<uintptr_t>(node.call));
   for (ValueId v : operands) hash = HashMix(hash, static_cast<uint32_t>(v));
   for (ValueId v : outputs) hash = HashMix(hash, static_cast<uint32_t>(v));
   auto& bucket = entries_[hash];
-  for (const auto& entry : bucket) {
+  for (const FragmentRef& entry : bucket) {
     if (Same(entry->fragment, nodes, operands, outputs)) {
       *inserted = false;
-      return entry.get();
+      return entry;
     }
   }
-  auto entry = std::make_unique<FragmentEntry>(devices_);
+  auto entry = MakeRef<FragmentEntry>(devices_);
   Fragment& f = entry->fragment;
   f.nodes.assign(nodes.begin(), nodes.end());
   f.operands.assign(operands.begin(), operands.end());
@@ -83,16 +90,48 @@ FragmentEntry* FragmentTable::FindOrInsert(absl::Span<const Node> nodes, absl::S
   f.num_results = num_results;
   Analyse(*entry);
   *inserted = true;
-  bucket.push_back(std::move(entry));
-  return bucket.back().get();
+  bucket.push_back(entry);
+  ops_ += nodes.size();
+  return entry;
 }
 
-std::vector<const FragmentEntry*> FragmentTable::All() const {
-  std::vector<const FragmentEntry*> all;
-  for (const auto& [hash, bucket] : entries_) {
-    for (const auto& entry : bucket) all.push_back(entry.get());
-  }
+std::vector<FragmentRef> FragmentTable::All() const {
+  std::vector<FragmentRef> all;
+  for (const auto& [hash, bucket] : entries_) all.insert(all.end(), bucket.begin(), bucket.end());
   return all;
+}
+
+std::vector<FragmentRef> FragmentTable::TakeSurplus() {
+  std::vector<FragmentRef> surplus;
+  if (ops_ <= room_) return surplus;
+  std::vector<const FragmentEntry*> latest_first;
+  for (const auto& [hash, bucket] : entries_) {
+    for (const FragmentRef& entry : bucket) latest_first.push_back(entry.get());
+  }
+  std::sort(latest_first.begin(), latest_first.end(),
+            [](const FragmentEntry* a, const FragmentEntry* b) { return a->last_cut > b->last_cut; });
+  absl::flat_hash_set<const FragmentEntry*> gone;
+  ops_ = 0;
+  for (const FragmentEntry* entry : latest_first) {
+    const size_t ops = entry->fragment.nodes.size();
+    // Holders get their entry under the recording lock: one that has none gets none meanwhile.
+    if (ops_ + ops <= most_ops_ || entry->ref_count() > 1) {
+      ops_ += ops;
+    } else {
+      gone.insert(entry);
+    }
+  }
+  room_ = std::max(ops_, most_ops_) + most_ops_ / 8;
+  absl::erase_if(entries_, [&](auto& item) {
+    std::vector<FragmentRef>& bucket = item.second;
+    const auto end = std::partition(bucket.begin(), bucket.end(),
+                                    [&](const FragmentRef& entry) { return !gone.contains(entry.get()); });
+    surplus.insert(surplus.end(), std::make_move_iterator(end), std::make_move_iterator(bucket.end()));
+    bucket.erase(end, bucket.end());
+    for (const FragmentRef& entry : bucket) entry->ForgetSuccessors(gone);
+    return bucket.empty();
+  });
+  return surplus;
 }
 
 }  // namespace tpu

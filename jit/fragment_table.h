@@ -1,7 +1,8 @@
 // Known fragments: from what a window recorded to one shared entry, with its program once there is one.
 //
 // Lookup is called at each cut with the engine's recording lock held; the entry's executable is published by the
-// compile pool and read by stream threads. Entries live as long as the process.
+// compile pool and read by stream threads. The table is bounded: what was not cut for longest is given up, once no
+// window, launch or compile job holds it. A program that comes back to such a fragment finds its code on disk.
 #pragma once
 
 #include <array>
@@ -12,9 +13,11 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/types/span.h"
 #include "compiler/fragment.h"
 #include "runtime/device.h"
+#include "runtime/ref.h"
 
 namespace tpu {
 
@@ -23,7 +26,7 @@ struct TierProfile {
   std::atomic<int64_t> runs{0}, nanoseconds{0};
 };
 
-struct FragmentEntry {
+struct FragmentEntry final : RefCounted<FragmentEntry> {
   enum class State : uint8_t { kNew, kLoading, kMissing, kCompiling, kReady, kFailed };
 
   Fragment fragment;
@@ -38,33 +41,44 @@ struct FragmentEntry {
   std::string FirstLine() const;  // of these, the first that is known
 
   std::atomic<State> state{State::kNew};
-  int64_t uses = 0;  // times queued; guarded by the recording lock
+  int64_t uses = 0;       // times queued; guarded by the recording lock
+  uint64_t last_cut = 0;  // greater: later; likewise
   std::array<TierProfile, 2> profile;
   int64_t runs() const { return profile[0].runs + profile[1].runs; }
   // One executable a device, set once (release) by the compile pool; owned here.
   std::vector<std::atomic<Executable*>> executables;
   // The fragments that followed this one in its window, the latest first (null: fewer have): what recording expects
-  // next. Guarded by the recording lock.
+  // next. Guarded by the recording lock. Not held: the table takes out what it gives up.
   std::array<FragmentEntry*, 6> successors{};
 
   explicit FragmentEntry(int devices) : executables(devices) {}
   ~FragmentEntry();
   void NoteSuccessor(FragmentEntry* next);
+  void ForgetSuccessors(const absl::flat_hash_set<const FragmentEntry*>& gone);
 };
+using FragmentRef = Ref<FragmentEntry>;
 
 class FragmentTable {
  public:
-  explicit FragmentTable(int devices) : devices_(devices) {}
+  // Keeps fragments of `most_ops` operations together, and an eighth more before it gives some up.
+  FragmentTable(int devices, size_t most_ops)
+      : devices_(devices), most_ops_(most_ops), room_(most_ops + most_ops / 8) {}
 
   // `inputs` is consulted only for a new entry.
-  FragmentEntry* FindOrInsert(absl::Span<const Node> nodes, absl::Span<const ValueId> operands,
-                              absl::Span<const ValueId> outputs, absl::Span<const OperandType> inputs,
-                              uint32_t num_results, bool* inserted);
-  std::vector<const FragmentEntry*> All() const;
+  FragmentRef FindOrInsert(absl::Span<const Node> nodes, absl::Span<const ValueId> operands,
+                           absl::Span<const ValueId> outputs, absl::Span<const OperandType> inputs,
+                           uint32_t num_results, bool* inserted);
+  std::vector<FragmentRef> All() const;
+  // When it has more than it keeps: of those cut longest ago what nobody else holds. Their code takes a while to
+  // unload: to be dropped where nobody waits.
+  std::vector<FragmentRef> TakeSurplus();
 
  private:
   const int devices_;
-  absl::flat_hash_map<uint64_t, std::vector<std::unique_ptr<FragmentEntry>>> entries_;
+  const size_t most_ops_;
+  size_t ops_ = 0;
+  size_t room_;  // the operations above which there is a surplus
+  absl::flat_hash_map<uint64_t, std::vector<FragmentRef>> entries_;
 };
 
 }  // namespace tpu

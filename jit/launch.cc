@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "jit/compile_pool.h"
+#include "jit/timeline.h"
 
 namespace tpu {
 namespace {
@@ -37,7 +38,7 @@ absl::Status ExplainFragment(const FragmentEntry& entry, const absl::Status& sta
 }  // namespace
 
 bool Launch::Brief() const {
-  const Executable* executable = entry_.executables[stream_.device_index()].load(std::memory_order_acquire);
+  const Executable* executable = entry_->executables[stream_.device_index()].load(std::memory_order_acquire);
   return executable != nullptr && executable->brief() &&
          std::all_of(inputs.begin(), inputs.end(), [this](const Input& in) {
            return !in.value || in.value->stream_ == &stream_ || in.value->done();
@@ -47,9 +48,11 @@ bool Launch::Brief() const {
 void Launch::Run() {
   std::vector<Argument> arguments(inputs.size());
   const bool sound = CollectArguments(arguments);
-  Executable* executable = entry_.executables[stream_.device_index()].load(std::memory_order_acquire);
+  Executable* executable = entry_->executables[stream_.device_index()].load(std::memory_order_acquire);
   Metrics& metrics = Metrics::Get();
   const bool compiled = executable != nullptr && sound;
+  const bool traced = Timeline::Get().recording();
+  const int64_t begin = traced ? Timeline::Now() : 0;
   const auto start = std::chrono::steady_clock::now();
   if (compiled) {
     metrics.launches_tier1.fetch_add(1, std::memory_order_relaxed);
@@ -64,10 +67,16 @@ void Launch::Run() {
     metrics.launches_tier0.fetch_add(1, std::memory_order_relaxed);
     RunNodeByNode(arguments);
   }
-  TierProfile& profile = entry_.profile[compiled];
+  TierProfile& profile = entry_->profile[compiled];
   profile.runs.fetch_add(1, std::memory_order_relaxed);
   profile.nanoseconds.fetch_add((std::chrono::steady_clock::now() - start) / std::chrono::nanoseconds(1),
                                 std::memory_order_relaxed);
+  if (traced) {
+    Timeline::Get().Add(Span::Kind::kFragment, stream_, begin, entry_->fragment.Summary(),
+                        {{"operations", std::to_string(entry_->live_ops)},
+                         {"tier", compiled ? "compiled" : "op by op"},
+                         {"first line", entry_->FirstLine()}});
+  }
   arguments.clear();
   inputs.clear();
   outputs.clear();
@@ -79,20 +88,7 @@ bool Launch::CollectArguments(std::vector<Argument>& arguments) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     Input& in = inputs[i];
     arguments[i].scalar_bits = in.bits;
-    if (!in.value) continue;
-    Value& value = *in.value;
-    if (value.stream_ != nullptr && value.stream_ != &stream_) value.stream_->WaitFor(value.sequence_);
-    if (value.error_) {
-      sound = false;
-      continue;
-    }
-    // Only this launch still knows the value: its buffer can be given up.
-    arguments[i].donated = value.ref_count() == 1;
-    if (arguments[i].donated) {
-      arguments[i].buffer = std::move(value.buffer_);
-    } else {
-      arguments[i].buffer = value.buffer_;
-    }
+    if (in.value && in.value->Hand(stream_, arguments[i])) sound = false;
   }
   return sound;
 }
@@ -100,29 +96,29 @@ bool Launch::CollectArguments(std::vector<Argument>& arguments) {
 absl::Status Launch::RunProgram(Executable& executable, std::vector<Argument>& arguments,
                                 std::vector<BufferRef>& buffers) {
   const NodeRunner runner = [this](int node, absl::Span<const Argument> in, absl::Span<BufferRef> out) {
-    Metrics::Get().CountHostKernel(entry_.fragment.nodes[node].call->op);
+    Metrics::Get().CountHostKernel(entry_->fragment.nodes[node].call->op);
     const std::vector<KernelInput> inputs(in.begin(), in.end());
     return RunNode(node, inputs, out);
   };
-  const auto explain = [entry = &entry_](const absl::Status& error) { return ExplainFragment(*entry, error); };
+  const auto explain = [entry = entry_](const absl::Status& error) { return ExplainFragment(*entry, error); };
   absl::Status status = executable.Launch(absl::MakeSpan(arguments), absl::MakeSpan(buffers), runner, explain);
   return status.ok() ? status : explain(status);
 }
 
 void Launch::RunNodeByNode(std::vector<Argument>& arguments) {
-  const Fragment& f = entry_.fragment;
+  const Fragment& f = entry_->fragment;
   const int n = static_cast<int>(f.nodes.size());
   std::vector<NodeResult> results(f.num_results);
   std::vector<KernelInput> in;
   std::vector<BufferRef> out;
   for (int i = 0; i < n; ++i) {
-    if (!entry_.live[i]) continue;
+    if (!entry_->live[i]) continue;
     const Node& node = f.nodes[i];
     in.clear();
     std::shared_ptr<const absl::Status> error = TakeOperands(i, arguments, results, in);
     NodeResult* const first = &results[node.results_begin];
     if (!error && node.call->is_view && !node.call->needs_program && in[0].window == nullptr &&
-        entry_.last_use[node.results_begin] < n) {
+        entry_->last_use[node.results_begin] < n) {
       *first = {std::move(in[0].argument.buffer), node.call, nullptr};  // its readers take the window themselves
       continue;
     }
@@ -130,7 +126,7 @@ void Launch::RunNodeByNode(std::vector<Argument>& arguments) {
     if (!error) {
       Metrics::Get().CountTier0Kernel(node.call, engine_.backend());
       absl::Status status = RunNode(i, in, absl::MakeSpan(out));
-      if (!status.ok()) error = Shared(ExplainNode(entry_, i, status));
+      if (!status.ok()) error = Shared(ExplainNode(*entry_, i, status));
     }
     for (size_t r = 0; r < out.size(); ++r) first[r] = {std::move(out[r]), nullptr, error};
   }
@@ -145,7 +141,7 @@ void Launch::RunNodeByNode(std::vector<Argument>& arguments) {
 std::shared_ptr<const absl::Status> Launch::TakeOperands(int i, std::vector<Argument>& arguments,
                                                          std::vector<NodeResult>& results,
                                                          std::vector<KernelInput>& in) {
-  const Fragment& f = entry_.fragment;
+  const Fragment& f = entry_->fragment;
   const absl::Span<const ValueId> operands = f.OperandsOf(f.nodes[i]);
   std::shared_ptr<const absl::Status> error;
   for (ValueId v : operands) {
@@ -159,8 +155,8 @@ std::shared_ptr<const absl::Status> Launch::TakeOperands(int i, std::vector<Argu
     }
   }
   for (ValueId v : operands) {
-    if (IsInput(v) && entry_.input_last_use[InputIndex(v)] == i) arguments[InputIndex(v)].buffer = nullptr;
-    if (!IsInput(v) && entry_.last_use[v] == i) results[v].buffer = nullptr;
+    if (IsInput(v) && entry_->input_last_use[InputIndex(v)] == i) arguments[InputIndex(v)].buffer = nullptr;
+    if (!IsInput(v) && entry_->last_use[v] == i) results[v].buffer = nullptr;
   }
   if (f.nodes[i].call->alone) {  // reads its operands on the host: their errors are theirs
     for (const KernelInput& k : in) {
@@ -175,7 +171,7 @@ std::shared_ptr<const absl::Status> Launch::TakeOperands(int i, std::vector<Argu
 }
 
 absl::Status Launch::RunNode(int node, absl::Span<const KernelInput> in, absl::Span<BufferRef> out) {
-  const Call& call = *entry_.fragment.nodes[node].call;
+  const Call& call = *entry_->fragment.nodes[node].call;
   if (call.needs_program) {  // its views are programs too: no operand is a window
     absl::StatusOr<Executable*> program = engine_.pool().SingleOperation(call, *stream_.device());
     if (!program.ok()) return program.status();
@@ -183,7 +179,7 @@ absl::Status Launch::RunNode(int node, absl::Span<const KernelInput> in, absl::S
     for (const KernelInput& k : in) arguments.push_back(k.argument);
     return (*program)->Launch(
         absl::MakeSpan(arguments), out, nullptr,
-        [entry = &entry_, node](const absl::Status& error) { return ExplainNode(*entry, node, error); });
+        [entry = entry_, node](const absl::Status& error) { return ExplainNode(*entry, node, error); });
   }
   if (!engine_.call_runner()) {
     return absl::UnimplementedError(absl::StrCat(call.op, " has no host kernel in this process"));

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "jit/engine.h"
@@ -22,7 +23,8 @@ class Launch {
     uint64_t bits = 0;
   };
 
-  Launch(Engine& engine, Stream& stream, FragmentEntry& entry) : engine_(engine), stream_(stream), entry_(entry) {}
+  Launch(Engine& engine, Stream& stream, FragmentRef entry)
+      : engine_(engine), stream_(stream), entry_(std::move(entry)) {}
 
   // In the fragment's order.
   std::vector<Input> inputs;
@@ -50,7 +52,7 @@ class Launch {
 
   Engine& engine_;
   Stream& stream_;
-  FragmentEntry& entry_;
+  const FragmentRef entry_;
 };
 
 }  // namespace tpu

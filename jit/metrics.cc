@@ -88,6 +88,7 @@ std::map<std::string, int64_t> Metrics::Counters() const {
       {"fragments", fragments_launched},
       {"fragments_known", fragments_known},
       {"fragments_distinct", fragments_distinct},
+      {"fragments_given_up", fragments_given_up},
       {"launches_tier0", launches_tier0},
       {"launches_tier1", launches_tier1},
       {"compiles", compiles},
@@ -143,10 +144,26 @@ std::vector<CompileRecord> Metrics::Compiles() const {
 }
 
 void Metrics::Reset() {
-  for (auto* counter :
-       {&recorded_ops, &fragments_launched, &fragments_known, &fragments_distinct, &dropped_ops, &launches_tier0,
-        &launches_tier1, &compiles, &compile_failures, &compile_us, &compile_wait_us, &memory_cache_hits,
-        &disk_cache_hits, &disk_cache_misses, &disk_cache_errors, &reads, &inferences, &graph_captures, &graph_calls}) {
+  for (auto* counter : {&recorded_ops,
+                        &fragments_launched,
+                        &fragments_known,
+                        &fragments_distinct,
+                        &fragments_given_up,
+                        &dropped_ops,
+                        &launches_tier0,
+                        &launches_tier1,
+                        &compiles,
+                        &compile_failures,
+                        &compile_us,
+                        &compile_wait_us,
+                        &memory_cache_hits,
+                        &disk_cache_hits,
+                        &disk_cache_misses,
+                        &disk_cache_errors,
+                        &reads,
+                        &inferences,
+                        &graph_captures,
+                        &graph_calls}) {
     *counter = 0;
   }
   for (auto& c : cuts_by_reason_) c = 0;

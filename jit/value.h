@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "runtime/buffer.h"
+#include "runtime/device.h"
 #include "runtime/ref.h"
 #include "runtime/stream.h"
 #include "runtime/tensor_type.h"
@@ -37,6 +38,10 @@ class Value final : public RefCounted<Value> {
   bool done() const { return !pending() && (stream_ == nullptr || stream_->Done(sequence_)); }
   const BufferRef& buffer() const { return buffer_; }
   const std::shared_ptr<const absl::Status>& error() const { return error_; }
+
+  // Puts the buffer into `argument` for work on `stream`, waiting first if another stream computes it; donated where
+  // the caller held the last reference. Returns the error of a value that failed.
+  const std::shared_ptr<const absl::Status>& Hand(Stream& stream, Argument& argument);
 
  private:
   friend class Window;

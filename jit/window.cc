@@ -4,6 +4,7 @@
 #include <atomic>
 #include <utility>
 
+#include "jit/compile_pool.h"
 #include "jit/engine.h"
 #include "jit/fragment_table.h"
 #include "runtime/flags.h"
@@ -108,7 +109,7 @@ ValueRef Window::NewValue(const TensorType& type) {
 // Makes the call the next node.
 void Window::Place(const Call& call, absl::Span<const Operand> operands, absl::Span<const ValueRef> results,
                    std::string where) {
-  const bool followed = expected_ != nullptr && (IsNext(*expected_, call, operands) || FollowAnother(call, operands));
+  const bool followed = expected_ && (IsNext(*expected_, call, operands) || FollowAnother(call, operands));
   if (!followed) Append(call, operands, std::move(where));
   std::atomic<int64_t>& recorded = Metrics::Get().recorded_ops;  // written under the lock only: no locked add
   recorded.store(recorded.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
@@ -164,8 +165,8 @@ bool Window::IsNext(const FragmentEntry& entry, const Call& call, absl::Span<con
 // one, the window keeps calls itself from here on.
 bool Window::FollowAnother(const Call& call, absl::Span<const Operand> operands) {
   for (FragmentEntry* other : previous_->successors) {
-    if (other == nullptr || other == expected_ || !HasPrefix(*other) || !IsNext(*other, call, operands)) continue;
-    Expect(other);
+    if (other == nullptr || other == expected_.get() || !HasPrefix(*other) || !IsNext(*other, call, operands)) continue;
+    Expect(FragmentRef(other));
     return true;
   }
   StopFollowing();
@@ -201,9 +202,9 @@ void Window::StopFollowing() {
   Expect(nullptr);
 }
 
-void Window::Expect(FragmentEntry* entry) {
-  expected_ = entry;
-  cold_.store(entry == nullptr, std::memory_order_relaxed);
+void Window::Expect(FragmentRef entry) {
+  expected_ = std::move(entry);
+  cold_.store(!expected_, std::memory_order_relaxed);
 }
 
 void Window::CollectOutputs() {
@@ -226,7 +227,7 @@ void Window::CutLocked(CutReason reason, const std::string& what, const std::str
   metrics.CountCut(reason, where, what, static_cast<int>(num_nodes_));
   CollectOutputs();
   bool inserted = false;
-  FragmentEntry* entry = FindEntry(&inserted);
+  const FragmentRef entry = FindEntry(&inserted);
   if (inserted) {
     metrics.fragments_distinct.fetch_add(1, std::memory_order_relaxed);
     if (nodes_.front().call->alone) entry->state = FragmentEntry::State::kFailed;  // there is nothing to compile
@@ -238,23 +239,29 @@ void Window::CutLocked(CutReason reason, const std::string& what, const std::str
     metrics.fragments_known.fetch_add(1, std::memory_order_relaxed);
   }
   metrics.dropped_ops.fetch_add(static_cast<int64_t>(num_nodes_) - entry->live_ops, std::memory_order_relaxed);
-  if (!outputs_.empty()) Launch(*entry, reason == CutReason::kRead);
+  if (!outputs_.empty()) Launch(entry, reason == CutReason::kRead);
 
-  if (previous_ != nullptr) previous_->NoteSuccessor(entry);
+  if (previous_) previous_->NoteSuccessor(entry.get());
   previous_ = entry;
   Reset();
-  Expect(entry->successors.front());
+  entry->last_cut = epoch_;
+  Expect(FragmentRef(entry->successors.front()));
+  if (inserted) {
+    std::vector<FragmentRef> surplus = engine_.table().TakeSurplus();
+    metrics.fragments_given_up.fetch_add(static_cast<int64_t>(surplus.size()), std::memory_order_relaxed);
+    engine_.pool().Discard(std::move(surplus));
+  }
 }
 
 // The entry of what is recorded with these outputs, known or new.
-FragmentEntry* Window::FindEntry(bool* inserted) {
-  if (expected_ != nullptr) {
+FragmentRef Window::FindEntry(bool* inserted) {
+  if (expected_) {
     const auto is_it = [&](const FragmentEntry& e) {
       return e.fragment.nodes.size() == num_nodes_ && e.fragment.outputs == outputs_;
     };
     if (is_it(*expected_)) return expected_;
     for (FragmentEntry* other : previous_->successors) {
-      if (other != nullptr && is_it(*other) && HasPrefix(*other)) return other;
+      if (other != nullptr && is_it(*other) && HasPrefix(*other)) return FragmentRef(other);
     }
     StopFollowing();
   }
@@ -262,7 +269,7 @@ FragmentEntry* Window::FindEntry(bool* inserted) {
                                       inserted);
 }
 
-void Window::Launch(FragmentEntry& entry, bool awaited) {
+void Window::Launch(const FragmentRef& entry, bool awaited) {
   Metrics::Get().fragments_launched.fetch_add(1, std::memory_order_relaxed);
   auto launch = std::make_shared<tpu::Launch>(engine_, stream_, entry);
   launch->inputs = std::move(inputs_);

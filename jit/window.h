@@ -52,10 +52,10 @@ class Window {
   bool HasPrefix(const FragmentEntry& entry) const;
   void Append(const Call& call, absl::Span<const Operand> operands, std::string where);
   void StopFollowing();
-  void Expect(FragmentEntry* entry);
+  void Expect(FragmentRef entry);
   void CollectOutputs();
-  FragmentEntry* FindEntry(bool* inserted);
-  void Launch(FragmentEntry& entry, bool awaited);
+  FragmentRef FindEntry(bool* inserted);
+  void Launch(const FragmentRef& entry, bool awaited);
   void Reset();
   ValueRef NewValue(const TensorType& type);
 
@@ -78,10 +78,10 @@ class Window {
   std::vector<tpu::Launch::Input> inputs_;
   std::vector<ValueId> outputs_;  // scratch of a cut
   std::vector<ValueRef> spare_;   // values that died unseen, to be used again
-  FragmentEntry* previous_ = nullptr;
+  FragmentRef previous_;
   // The known fragment that is being followed: all num_nodes_ calls and their operands were its. Null: the calls are
   // kept in what follows here, and the lines they come from.
-  FragmentEntry* expected_ = nullptr;
+  FragmentRef expected_;
   std::atomic<bool> cold_{true};  // expected_ is null; read outside the lock as a hint
   std::vector<Node> nodes_;
   std::vector<ValueId> operands_;

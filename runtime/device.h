@@ -20,6 +20,8 @@
 
 namespace tpu {
 
+class Stream;
+
 struct MemoryStats {
   int64_t allocated_bytes = 0;  // held by live buffers
   int64_t peak_allocated_bytes = 0;
@@ -82,9 +84,9 @@ class Device {
 
   // Until the buffer has its contents; the error of the launch that should have made them.
   virtual absl::Status Wait(const BufferRef& buffer) { return absl::OkStatus(); }
-  // Until every launch so far has ended; errors stay with their results.
-  virtual void Synchronize() {}
-  virtual bool Idle() { return true; }  // Synchronize would not block
+  // Until every launch so far by tasks of `stream` has ended, of all streams if null; errors stay with their results.
+  virtual void Synchronize(const Stream* stream) {}
+  virtual bool Idle(const Stream* stream) { return true; }  // Synchronize would not block
 
   // What is kept of a program that the backend made: a device whose own compiler goes on from there adds its result.
   virtual absl::StatusOr<Program> Complete(Program program) { return program; }

@@ -60,6 +60,10 @@ const Declaration kDeclarations[] = {
     {"TORCH_TPU_DUMP", "", "directory to which every compile stage is written; empty: none",
      Choice{&Flags::dump, nullptr}},
     {"TORCH_TPU_WINDOW", "512", "the most operations a fragment holds", Integer{&Flags::window_ops, 1}},
+    {"TORCH_TPU_KNOWN_OPS", "131072",
+     "operations that the known fragments hold together (some 200 MB with their code); beyond, old fragments are given "
+     "up",
+     Integer{&Flags::known_ops, 1}},
 };
 
 // "4GiB", "512m", "1.5G", "1000000": bytes. Suffixes are powers of 1024 whether or not the i is written.

@@ -29,6 +29,7 @@ struct Flags {
   std::string mode;            // TORCH_TPU_MODE: fused, strict, debug
   std::string dump;            // TORCH_TPU_DUMP: a directory to which every compile stage is written
   int window_ops = 512;        // TORCH_TPU_WINDOW: the most operations a fragment holds
+  int known_ops = 131072;      // TORCH_TPU_KNOWN_OPS: the most operations that the known fragments hold together
 
   static const Flags& Get();
   // Reads the environment anew (tests); everything else uses Get(). A bad value is told on stderr and the default used.

@@ -89,6 +89,8 @@ Stream::~Stream() {
 
 bool Stream::OnOwnThread() const { return own_stream == this; }
 
+const Stream* Stream::Running() { return own_stream; }
+
 uint64_t Stream::Enqueue(Task task) {
   if (InForkedChild()) {
     static const bool told = [] {
@@ -149,10 +151,10 @@ void Stream::WaitFor(uint64_t sequence) {
 
 void Stream::Synchronize() {
   WaitFor(enqueued());
-  if (device_ != nullptr && !InForkedChild()) device_->Synchronize();
+  if (device_ != nullptr && !InForkedChild()) device_->Synchronize(this);
 }
 
-bool Stream::Idle() const { return Done(enqueued()) && (device_ == nullptr || device_->Idle()); }
+bool Stream::Idle() const { return Done(enqueued()) && (device_ == nullptr || device_->Idle(this)); }
 
 void Stream::SleepUntil(uint64_t sequence) {
   std::unique_lock lock(queue_->mutex);
@@ -215,8 +217,8 @@ void Stream::Complete(uint64_t sequence) {
 void Event::Record(Stream& stream) {
   auto point = std::make_shared<Point>();
   point->stream = &stream;
-  point->sequence = stream.Enqueue([point, device = stream.device()] {
-    if (device != nullptr) device->Synchronize();
+  point->sequence = stream.Enqueue([point, &stream] {
+    if (stream.device() != nullptr) stream.device()->Synchronize(&stream);
     point->time = Clock::now();
     point->reached.store(true, std::memory_order_release);
   });

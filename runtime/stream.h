@@ -42,9 +42,10 @@ class Stream {
   uint64_t completed() const { return completed_.load(std::memory_order_acquire); }
   bool Done(uint64_t sequence) const { return completed() >= sequence; }
   void WaitFor(uint64_t sequence);  // blocks the caller; returns at once on the stream's own thread
-  void Synchronize();               // the device's launches too
+  void Synchronize();               // what its tasks launched too
   bool Idle() const;                // Synchronize would not block
   bool OnOwnThread() const;
+  static const Stream* Running();  // the stream whose task this thread runs; null: none
 
  private:
   struct Queue;  // the tasks, and what its thread and callers sleep on

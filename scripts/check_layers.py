@@ -11,14 +11,11 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 # Directory -> the project directories it may include besides its own. A directory is matched by its longest prefix.
+# Devices and backends are not listed: rules() finds them.
 LAYERS = {
     "runtime": [],
-    "runtime/host": ["runtime"],
-    "runtime/pjrt": ["runtime"],
     "compiler": ["runtime"],
     "compiler/passes": ["runtime", "compiler"],
-    "compiler/host": ["runtime", "runtime/host", "compiler", "compiler/passes"],
-    "compiler/stablehlo": ["runtime", "runtime/pjrt", "compiler", "compiler/passes"],
     "jit": ["runtime", "compiler"],
     "dispatcher": ["runtime", "compiler", "jit"],
     "collectives": ["runtime", "runtime/host"],
@@ -38,6 +35,27 @@ MAX_LINES = 600
 GETENV_HOME = "runtime/flags.cc"
 LENGTH_REASON = re.compile(r"[Ll]onger than .* because")
 INCLUDE = re.compile(r'^#include [<"]([^>"]+)[>"]')
+
+
+def rules(paths):
+    """A folder NAME of runtime with a NAME_device.h is a device, one of compiler with a NAME_backend.h a backend.
+    Devices don't know each other, nor do backends; a backend knows the device whose programs it writes."""
+    folders = {str(pathlib.PurePath(path).parent) for path in paths}
+
+    def found(layer, kind):
+        return [f for f in sorted(folders) if f"{f}/{f.removeprefix(layer + '/')}_{kind}.h" in paths]
+
+    LAYERS.update({device: ["runtime"] for device in found("runtime", "device")})
+    for backend in found("compiler", "backend"):
+        written = {d for p in paths if p.startswith(backend + "/") for d in included_devices(p)}
+        LAYERS[backend] = ["runtime", "compiler", "compiler/passes", *written]
+        if len(written) > 1:
+            yield f"{backend}: includes several devices: {', '.join(sorted(written))}"
+
+
+def included_devices(path):
+    layers = (layer_of(match[1]) for match in map(INCLUDE.match, (ROOT / path).read_text().splitlines()) if match)
+    return {layer for layer in layers if layer.startswith("runtime/")}
 
 
 def layer_of(path):
@@ -68,8 +86,9 @@ def offences(path, text):
 
 def main():
     listed = subprocess.run(["git", "ls-files", "*.cc", "*.h"], cwd=ROOT, capture_output=True, text=True, check=True)
-    found = []
-    for path in listed.stdout.split():
+    paths = listed.stdout.split()
+    found = list(rules(set(paths)))
+    for path in paths:
         if layer_of(path):
             found += offences(path, (ROOT / path).read_text())
     print("\n".join(found))

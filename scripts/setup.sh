@@ -19,7 +19,14 @@ debian_packages() {
     dpkg-query -W -f='${db:Status-Status}' "$name" 2>/dev/null | grep -qx installed || missing+=("$name")
   done
   [ ${#missing[@]} -eq 0 ] && return
-  [ "$(id -u)" -eq 0 ] || root=sudo
+  if [ "$(id -u)" -ne 0 ]; then
+    root="sudo DEBIAN_FRONTEND=noninteractive"
+    if ! command -v sudo >/dev/null; then
+      echo "These Debian packages are missing, and there is no sudo here. As root: apt-get update &&" >&2
+      echo "  apt-get install --no-install-recommends ${missing[*]}" >&2
+      exit 1
+    fi
+  fi
   echo "installing Debian packages: ${missing[*]}"
   export DEBIAN_FRONTEND=noninteractive
   $root apt-get update -q
@@ -27,8 +34,10 @@ debian_packages() {
 }
 
 environment() {
-  [ -x "$venv/bin/python" ] || python3.11 -m venv "$venv"
+  # An environment without pip is one that was begun before python3.11-venv was there.
+  "$venv/bin/python" -c 'import pip' 2>/dev/null || python3.11 -m venv "$venv"
   if ! cmp -s requirements.txt "$venv/requirements.installed"; then
+    echo "installing Python packages into $venv (some minutes)"
     "$venv/bin/python" -m pip install -q --disable-pip-version-check -r requirements.txt $(torch_index)
     cp requirements.txt "$venv/requirements.installed"
   fi

@@ -34,7 +34,7 @@ else
     "tests/python/test_views.py::test_random_programs[0]"
 fi
 for example in digits_cnn char_gpt; do
-  seconds=45 limit=600  # of compiling: a sample
+  seconds=600 limit=900  # of compiling: every fragment, but on a slow or busy machine
   [ "$kind" = full ] && seconds=7200 limit=9000
   part "$example for three TPUs" $limit "$python" -m torch_tpu.aot --topology $chips --seconds $seconds \
     --output build/aot/$example examples/$example.py --device tpu --smoke

@@ -1,6 +1,12 @@
-"""Causal attention, forward and backward, and greedy decoding with a cache that grows by one at every token."""
+"""Causal attention, forward and backward, and greedy decoding with a cache that grows by one at every token.
 
+Decoding's compiles: all that a process from an empty cache compiles until a decoding needs none, for each of the
+fragments that one token's work is cut into (those of equal layers are one).
+"""
+
+import json
 import pathlib
+import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
@@ -56,13 +62,42 @@ WEIGHTS = ((3 * WIDTH, WIDTH), (WIDTH, WIDTH), (4 * WIDTH, WIDTH), (WIDTH, 4 * W
 CASES = {"causal attention, B4 H8 T512 D64": attention, "greedy decoding, 64 tokens": decode}
 
 
+def compiles():
+    """Programs compiled until all of a decoding is, and how many fragments that are not alike it is cut into."""
+    import torch
+
+    torch.set_num_threads(harness.THREADS)
+    run = decode("tpu")
+    while True:
+        before = torch.tpu.metrics()["launches_tier0"]
+        run()
+        torch.tpu.wait_for_compiles()
+        found = torch.tpu.metrics()
+        if found["launches_tier0"] == before:
+            return found["compiles"], found["fragments_distinct"]
+
+
+def compiles_row():
+    with harness.scratch_directory() as cache:
+        command = [sys.executable, __file__, "--compiles"]
+        child = subprocess.run(
+            command, stdout=subprocess.PIPE, text=True, env=harness.environment("tpu", cache), check=True
+        )
+    made, distinct = json.loads(child.stdout.splitlines()[-1])
+    name = f"greedy decoding, {TOKENS} tokens of growing length"
+    return harness.Row(name, made, "fragments of a token", round(distinct / TOKENS), 3.0, unit="compiles")
+
+
 def measure():
     rows = []
     for name, bound, warm_up in zip(CASES, (0.7, 0.6), (10, 12), strict=True):
         times = harness.interleave("attention", name, ("tpu", "eager"), rounds=7, iterations=3, warm_up=warm_up)
         rows += harness.rows_against(name, times, {"eager": bound})
-    return rows
+    return [*rows, compiles_row()]
 
 
 if __name__ == "__main__":
-    harness.main(measure)
+    if sys.argv[1:2] == ["--compiles"]:
+        print(json.dumps(compiles()))
+    else:
+        harness.main(measure)

@@ -15,7 +15,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import harness
 
-SIZES = [2**10, 2**16, 2**20, 2**24, 2**26]  # bytes of the larger side
+SIZES = [2**10, 2**16, 2**20, 2**24, 2**26, 2**28]  # bytes of the larger side
 VERBS = ["all_reduce", "all_gather", "reduce_scatter"]
 ROUNDS = 7
 BATCH, CONTEXT = 8, 128
@@ -178,7 +178,8 @@ def on_ranks(world, function):
 
 
 def measure():
-    return [*on_ranks(2, verbs), *on_ranks(4, verbs), *on_ranks(2, training), *on_ranks(4, peak_memory)]
+    rows = [row for function in (verbs, training) for world in (2, 4) for row in on_ranks(world, function)]
+    return rows + on_ranks(4, peak_memory)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,10 @@
 
 First step: fresh processes from an empty cache, from start to the first loss value in Python.
 Step: forward, loss, backward, gradient clipping, AdamW; a read every step. Inductor compiles forward with loss
-(and so backward); its optimizer is eager, as most programs have it. fp32, two threads.
+(and so backward); its optimizer is eager, as most programs have it. fp32, and bf16 by autocast; two threads.
 """
 
+import functools
 import json
 import os
 import pathlib
@@ -20,7 +21,7 @@ EXAMPLES = harness.HERE.parent / "examples"
 BATCH, CONTEXT = 8, 256
 
 
-def build(peer, compiled=harness.compiled):
+def build(peer, compiled=harness.compiled, bf16=False):
     sys.path.insert(0, str(EXAMPLES))
     import char_gpt
     import torch
@@ -34,7 +35,8 @@ def build(peer, compiled=harness.compiled):
 
     def step():
         tokens = torch.randint(len(char_gpt.VOCABULARY), (BATCH, CONTEXT + 1), generator=generator).to(device)
-        loss = loss_of(tokens[:, :-1], tokens[:, 1:])
+        with torch.autocast(device, torch.bfloat16, enabled=bf16):
+            loss = loss_of(tokens[:, :-1], tokens[:, 1:])
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -44,7 +46,7 @@ def build(peer, compiled=harness.compiled):
     return step
 
 
-CASES = {"training step": build}
+CASES = {"training step": build, "training step, bf16": functools.partial(build, bf16=True)}
 
 
 def fresh_process(peer, cache, steps=1):
@@ -114,6 +116,8 @@ def on_the_plugin():
 def measure():
     times = harness.interleave("gpt", "training step", ("tpu", "eager", "inductor"), rounds=7, iterations=2, warm_up=20)
     rows = harness.rows_against("GPT training step after 20, fp32", times, {"eager": 0.9, "inductor": 1.0})
+    times = harness.interleave("gpt", "training step, bf16", ("tpu", "eager"), rounds=7, iterations=2, warm_up=20)
+    rows += harness.rows_against("GPT training step after 20, bf16 autocast", times, {"eager": 0.82})
     return [first_step(), *rows, second_process(), *on_the_plugin()]
 
 

@@ -29,6 +29,7 @@ at::Tensor Bytes(const Piece& p) { return at::from_blob(p.data, {p.bytes}, at::T
 
 std::vector<at::Tensor> Bytes(const std::vector<Piece>& pieces) {
   std::vector<at::Tensor> tensors;
+  tensors.reserve(pieces.size());
   for (const Piece& p : pieces) tensors.push_back(Bytes(p));
   return tensors;
 }
@@ -59,6 +60,19 @@ class GlooGroup final : public Group {
       const absl::Status error = StatusOfCurrentException();
       Fail(absl::Status(error.code(), absl::StrCat("in collective #", sequence_, " ", c.Describe(), ": ",
                                                    std::string(error.message()))));
+      std::lock_guard<std::mutex> lock(mutex_);
+      return failure_;
+    }
+  }
+
+  // Gloo gives each message to the receive that was posted first: `may` is its to see to.
+  absl::StatusOr<int> ReceiveAny(const Collective& c, absl::FunctionRef<bool(int)>) override {
+    if (absl::Status status = Check(c, rank(), size()); !status.ok()) return status;
+    try {
+      return Message(c)->sourceRank();
+    } catch (...) {
+      const absl::Status error = StatusOfCurrentException();
+      Fail(absl::Status(error.code(), absl::StrCat("in ", c.Describe(), ": ", std::string(error.message()))));
       std::lock_guard<std::mutex> lock(mutex_);
       return failure_;
     }
@@ -225,14 +239,19 @@ class GlooGroup final : public Group {
     AllGather(mine, parts);
   }
 
-  void Message(const Collective& c) {
+  c10::intrusive_ptr<c10d::Work> Message(const Collective& c) {
     std::vector<at::Tensor> t = Bytes(c.verb == Verb::kSend ? c.inputs : c.outputs);
     c10::intrusive_ptr<c10d::Work> work;
     {
       std::lock_guard<std::mutex> lock(mutex_);
-      work = c.verb == Verb::kSend ? gloo_->send(t, c.peer, c.tag) : gloo_->recv(t, c.peer, c.tag);
+      if (c.verb == Verb::kSend) {
+        work = gloo_->send(t, c.peer, c.tag);
+      } else {
+        work = c.peer == kAnyRank ? gloo_->recvAnysource(t, c.tag) : gloo_->recv(t, c.peer, c.tag);
+      }
     }
     work->wait(timeout());
+    return work;
   }
 
   const c10::intrusive_ptr<c10d::Backend> gloo_;

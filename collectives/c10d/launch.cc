@@ -20,20 +20,25 @@ CollectiveLaunch::CollectiveLaunch(std::shared_ptr<Group> group, Device& device,
   }
 }
 
-void CollectiveLaunch::WaitFirst(Stream& stream) {
-  first_ = &stream;
-  first_sequence_ = stream.enqueued();
-}
-
 absl::Status CollectiveLaunch::Run(const absl::Status& sound, absl::Span<Argument> arguments,
                                    absl::Span<BufferRef> results) {
-  if (first_ != nullptr) first_->WaitFor(first_sequence_);
+  for (const Point& p : first_) p.stream->WaitFor(p.sequence);
   absl::Status status = sound;
   if (status.ok()) {
     status = device_.host_addressable() ? RunInPlace(arguments, results) : RunOnHostCopies(arguments, results);
   }
   if (!status.ok()) group_->Fail(status);
   return status;
+}
+
+absl::Status CollectiveLaunch::RunGroup() {
+  if (collective_.peer != kAnyRank) return group_->Run(collective_);
+  const absl::StatusOr<int> source = group_->ReceiveAny(collective_, [this](int rank) {
+    const auto receiver = receivers_.find(rank);
+    return receiver == receivers_.end() || receiver->second.stream->Done(receiver->second.sequence);
+  });
+  if (source.ok()) *source_ = *source;
+  return source.status();
 }
 
 void CollectiveLaunch::Place(std::vector<Piece>& pieces, size_t first, size_t count, char* data) {
@@ -60,7 +65,7 @@ absl::Status CollectiveLaunch::RunInPlace(absl::Span<Argument> arguments, absl::
     }
     Place(collective_.outputs, t.first_piece, t.pieces, static_cast<char*>(results[i]->data()));
   }
-  return group_->Run(collective_);
+  return RunGroup();
 }
 
 // Where memory has no addresses, operands are read to the host and results made from there.
@@ -80,7 +85,7 @@ absl::Status CollectiveLaunch::RunOnHostCopies(absl::Span<Argument> arguments, a
     out[i].resize(types_[i]->bytes());
     Place(collective_.outputs, targets_[i].first_piece, targets_[i].pieces, out[i].data());
   }
-  if (absl::Status status = group_->Run(collective_); !status.ok()) return status;
+  if (absl::Status status = RunGroup(); !status.ok()) return status;
   for (size_t i = 0; i < targets_.size(); ++i) {
     absl::StatusOr<BufferRef> buffer = device_.MakeValue(*types_[i], out[i].data());
     if (!buffer.ok()) return buffer.status();

@@ -4,7 +4,10 @@
 // (an operand failed, no memory) makes the whole group fail: the others would wait for it.
 #pragma once
 
+#include <atomic>
+#include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "collectives/c10d/tensors.h"
@@ -21,12 +24,17 @@ class CollectiveLaunch {
                    std::vector<const TensorType*> types);
 
   // It also comes after what is queued on this stream now, though it reads none of that.
-  void WaitFirst(Stream& stream);
+  void WaitFirst(Stream& stream) { first_.push_back({&stream, stream.enqueued()}); }
+  // Of a receive from any rank: a message of `rank` is not for it before this stream has done what is queued now. Where
+  // it came from is written to `source`.
+  void LeaveTo(Stream& stream, int rank) { receivers_[rank] = {&stream, stream.enqueued()}; }
+  void TellSource(std::shared_ptr<std::atomic<int>> source) { source_ = std::move(source); }
   absl::Status Run(const absl::Status& sound, absl::Span<Argument> arguments, absl::Span<BufferRef> results);
 
  private:
   absl::Status RunInPlace(absl::Span<Argument> arguments, absl::Span<BufferRef> results);
   absl::Status RunOnHostCopies(absl::Span<Argument> arguments, absl::Span<BufferRef> results);
+  absl::Status RunGroup();
   // Gives the pieces of operand (or result) `index` their addresses in `data`.
   static void Place(std::vector<Piece>& pieces, size_t first, size_t count, char* data);
 
@@ -41,8 +49,13 @@ class CollectiveLaunch {
   Collective collective_;
   const std::vector<const TensorType*> types_;
   std::vector<Slice> sources_, targets_;
-  Stream* first_ = nullptr;
-  uint64_t first_sequence_ = 0;
+  struct Point {
+    Stream* stream;
+    uint64_t sequence;
+  };
+  std::vector<Point> first_;
+  std::map<int, Point> receivers_;  // by rank
+  std::shared_ptr<std::atomic<int>> source_;
 };
 
 }  // namespace tpu

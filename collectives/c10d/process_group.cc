@@ -5,13 +5,13 @@
 #include <set>
 #include <thread>
 
-#include "collectives/c10d/launch.h"
 #include "dispatcher/convert.h"
 #include "dispatcher/errors.h"
 #include "dispatcher/streams.h"
 #include "dispatcher/values.h"
 #include "jit/engine.h"
 #include "jit/external.h"
+#include "jit/timeline.h"
 
 namespace tpu {
 namespace {
@@ -21,6 +21,7 @@ using std::chrono::milliseconds;
 
 // What queued collectives get to finish when the process ends, or a group is left.
 constexpr milliseconds kLastMoment{5000};
+constexpr int kNoPeer = -2;
 
 std::mutex& AllMutex() {
   static auto* mutex = new std::mutex();
@@ -131,6 +132,19 @@ Stream& ProcessGroupTpu::StreamFor(int device, int peer, bool sends) {
   return *stream;
 }
 
+void ProcessGroupTpu::OrderReceive(int peer, CollectiveLaunch& launch) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (peer != kAnyRank) {
+    const auto any = streams_.find({kAnyRank, false});
+    if (any != streams_.end()) launch.WaitFirst(*any->second);
+    return;
+  }
+  for (const auto& [key, stream] : streams_) {
+    const auto [rank, sends] = key;
+    if (rank >= 0 && !sends) launch.LeaveTo(*stream, rank);
+  }
+}
+
 ProcessGroupTpu::Reduction ProcessGroupTpu::ReductionOf(const c10d::ReduceOp& op) {
   switch (op.op_) {
     case c10d::ReduceOp::SUM:
@@ -191,23 +205,31 @@ c10::intrusive_ptr<TpuWork> ProcessGroupTpu::Queue(Issue issue) {
     for (int64_t bytes : t.pieces) c.outputs.push_back({nullptr, bytes});
   }
   ThrowIfError(Check(c, getRank(), getSize()));
-  Stream& stream = StreamFor(device, message ? c.peer : -1, c.verb == Verb::kSend);
+  Stream& stream = StreamFor(device, message ? c.peer : kNoPeer, c.verb == Verb::kSend);
   const uint64_t sequence = message ? 0 : ++sequence_;
   const std::string what = NameOf(c.verb);
   if (c.verb == Verb::kBarrier) Engine::Get().CutStream(CurrentStream(device), CutReason::kCollective, what);
 
   std::vector<ValueRef> operands;
+  operands.reserve(issue.sources.size());
   for (Source& s : issue.sources) operands.push_back(std::move(s.value));
   std::vector<const TensorType*> types;
+  types.reserve(issue.targets.size());
   for (const Target& t : issue.targets) {
     types.push_back(&InternLayout(t.tensor.scalar_type(), t.tensor.sizes())->type);
   }
   auto launch =
       std::make_shared<CollectiveLaunch>(group_, Engine::Get().device(device), c, issue.sources, issue.targets, types);
   if (c.verb == Verb::kBarrier) launch->WaitFirst(CurrentStream(device));
+  std::shared_ptr<std::atomic<int>> source;
+  if (c.verb == Verb::kRecv) {
+    source = std::make_shared<std::atomic<int>>(c.peer);
+    OrderReceive(c.peer, *launch);
+    launch->TellSource(source);
+  }
   auto outcome = std::make_shared<absl::Status>();
   External::Queued queued = External::Enqueue(
-      stream, std::move(operands), types, what,
+      stream, std::move(operands), types, what, Timeline::Get().recording() ? c.Describe() : what,
       [launch, outcome](const absl::Status& sound, absl::Span<Argument> arguments, absl::Span<BufferRef> results) {
         *outcome = launch->Run(sound, arguments, results);
         return *outcome;
@@ -217,7 +239,7 @@ c10::intrusive_ptr<TpuWork> ProcessGroupTpu::Queue(Issue issue) {
   }
   auto work = c10::make_intrusive<TpuWork>(getRank(), issue.type, c.verb == Verb::kBarrier, sequence);
   work->Add({&stream, queued.sequence, std::move(outcome)}, issue.inputs, issue.outputs);
-  if (c.verb == Verb::kRecv) work->set_source(c.peer);
+  work->set_source(std::move(source));
   if (Engine::Get().mode() == Mode::kDebug) {
     stream.WaitFor(queued.sequence);
     work->wait();
@@ -295,23 +317,33 @@ ProcessGroupTpu::WorkRef ProcessGroupTpu::reduce(Tensors& tensors, const c10d::R
   return Queue(std::move(issue));
 }
 
+ProcessGroupTpu::Issue ProcessGroupTpu::GatherToAll(const at::Tensor& input, const Tensors& outputs) const {
+  CheckTensors("all_gather", outputs, false);
+  CheckTensors("all_gather", {input}, false);
+  Issue issue{{.verb = Verb::kAllGather}, {ReadTensor(input)}, {}, {input}, outputs, OpType::ALLGATHER};
+  for (const at::Tensor& t : outputs) issue.targets.push_back(WriteTensor(t));
+  return issue;
+}
+
 ProcessGroupTpu::WorkRef ProcessGroupTpu::allgather(TensorLists& outputs, Tensors& inputs,
-                                                    const c10d::AllgatherOptions& options) {
+                                                    const c10d::AllgatherOptions&) {
   TORCH_CHECK_VALUE(outputs.size() == 1 && inputs.size() == 1, "tpu process group: all_gather takes one tensor");
-  return allgather_coalesced(outputs, inputs, options);
+  return Coalesced([&](const auto& queue) { queue(GatherToAll(inputs[0], outputs[0])); });
 }
 
 ProcessGroupTpu::WorkRef ProcessGroupTpu::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
                                                               const c10d::AllgatherOptions&) {
-  TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "tpu process group: all_gather got ", inputs.size(),
-                    " inputs and ", outputs.size(), " lists of outputs");
+  TORCH_CHECK_VALUE(outputs.size() == static_cast<size_t>(getSize()), "tpu process group: all_gather_coalesced got ",
+                    outputs.size(), " lists of outputs for ", getSize(), " ranks");
+  for (const Tensors& list : outputs) {
+    TORCH_CHECK_VALUE(list.size() == inputs.size(), "tpu process group: all_gather_coalesced got ", inputs.size(),
+                      " inputs and a list of ", list.size(), " outputs");
+  }
   return Coalesced([&](const auto& queue) {
     for (size_t i = 0; i < inputs.size(); ++i) {
-      CheckTensors("all_gather", outputs[i], false);
-      CheckTensors("all_gather", {inputs[i]}, false);
-      Issue issue{{.verb = Verb::kAllGather}, {ReadTensor(inputs[i])}, {}, {inputs[i]}, outputs[i], OpType::ALLGATHER};
-      for (at::Tensor& t : outputs[i]) issue.targets.push_back(WriteTensor(t));
-      queue(std::move(issue));
+      Tensors by_rank;
+      for (const Tensors& list : outputs) by_rank.push_back(list[i]);
+      queue(GatherToAll(inputs[i], by_rank));
     }
   });
 }

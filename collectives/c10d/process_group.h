@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/c10d/launch.h"
 #include "collectives/c10d/tensors.h"
 #include "collectives/c10d/work.h"
 #include "collectives/collective.h"
@@ -81,6 +82,7 @@ class ProcessGroupTpu final : public c10d::Backend {
   WorkRef alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
   WorkRef send(Tensors& tensors, int peer, int tag) override;
   WorkRef recv(Tensors& tensors, int peer, int tag) override;
+  WorkRef recvAnysource(Tensors& tensors, int tag) override { return recv(tensors, kAnyRank, tag); }
   WorkRef barrier(const c10d::BarrierOptions& options) override;
 
  private:
@@ -103,9 +105,12 @@ class ProcessGroupTpu final : public c10d::Backend {
 
   static Reduction ReductionOf(const c10d::ReduceOp& op);
   void CheckTensors(const char* verb, const Tensors& tensors, bool one_shape) const;
+  Issue GatherToAll(const at::Tensor& input, const Tensors& outputs) const;
   c10::intrusive_ptr<TpuWork> Queue(Issue issue);
-  // The queue of collectives (peer -1), or of messages to or from a peer.
+  // The queue of collectives (peer kNoPeer), or of messages to or from a peer.
   Stream& StreamFor(int device, int peer, bool sends);
+  // Receives from any rank and from a given one that may be for the same message: the first of them takes it.
+  void OrderReceive(int peer, CollectiveLaunch& launch);
   template <typename Each>
   WorkRef Coalesced(const Each& each);
   void Drain(std::chrono::milliseconds limit);
@@ -113,8 +118,8 @@ class ProcessGroupTpu final : public c10d::Backend {
   const std::shared_ptr<Group> group_;
   const c10::intrusive_ptr<c10d::Backend> gloo_;
   const c10::intrusive_ptr<Options> options_;
-  std::mutex mutex_;  // guards what follows
-  std::map<std::pair<int, bool>, Stream*> streams_;
+  std::mutex mutex_;                                 // guards what follows
+  std::map<std::pair<int, bool>, Stream*> streams_;  // by peer, and whether it sends
   int device_ = -1;
   std::atomic<uint64_t> sequence_{0};
   c10::intrusive_ptr<TpuWork> coalesced_;  // since startCoalescing

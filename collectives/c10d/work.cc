@@ -3,6 +3,7 @@
 #include <thread>
 #include <utility>
 
+#include "collectives/collective.h"
 #include "dispatcher/errors.h"
 #include "dispatcher/streams.h"
 #include "jit/engine.h"
@@ -44,6 +45,14 @@ std::exception_ptr TpuWork::exception() const {
     return std::current_exception();
   }
   return nullptr;
+}
+
+int TpuWork::sourceRank() const {
+  TORCH_CHECK(source_, "tpu process group: only a receive has a source rank");
+  if (*source_ == kAnyRank) {
+    for (const Ticket& t : tickets_) t.stream->WaitFor(t.sequence);
+  }
+  return *source_;
 }
 
 bool TpuWork::wait(std::chrono::milliseconds timeout) {

@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <torch/csrc/distributed/c10d/Work.hpp>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -46,15 +47,16 @@ class TpuWork final : public c10d::Work {
   std::vector<at::Tensor> result() override { return outputs_; }
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   uint64_t getSequencenumber() const override { return sequence_; }
-  int sourceRank() const override { return source_; }
-  void set_source(int rank) { source_ = rank; }
+  // Blocks until it is known. Of receives; -1 if it failed.
+  int sourceRank() const override;
+  void set_source(std::shared_ptr<const std::atomic<int>> rank) { source_ = std::move(rank); }
 
  private:
   absl::Status Outcome() const;  // of what is done
 
   const bool blocking_;
   const uint64_t sequence_;
-  int source_ = -1;
+  std::shared_ptr<const std::atomic<int>> source_;
   std::vector<Ticket> tickets_;
   std::vector<at::Tensor> inputs_, outputs_;
   std::mutex future_mutex_;

@@ -75,7 +75,7 @@ Forward Run(const Attention& a) {
   Tensor greatest = ir::Reduce(ir::ReduceKind::max, scores, {last}, true);
   Tensor shift = ir::Select(ir::Eq(greatest, -kInfinity), 0, greatest);
   Tensor e = ir::Exp(scores - shift), sum = ir::Sum(e, {last}, true);
-  Tensor weights = ir::Select(ir::Eq(sum, 0), 0, e / sum);
+  Tensor weights = e * ir::Select(ir::Eq(sum, 0), 0, 1 / sum);
   DType stored = a.value.dtype();
   Tensor output = Product(ir::Convert(weights, stored), a.value, stored, LeftOf(a));
   Shape rows(scores.dims().drop_back());

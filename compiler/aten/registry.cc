@@ -28,6 +28,7 @@ Registry MakeRegistry() {
   RegisterShape(r);
   RegisterFactory(r);
   RegisterIndex(r);
+  RegisterCompact(r);
   RegisterNorm(r);
   RegisterSoftmax(r);
   RegisterLoss(r);
@@ -52,47 +53,22 @@ mlir::Value Fit(Tensor value, mlir::RankedTensorType type) {
   return ir::Convert(ir::BroadcastTo(value, *dims), ir::DTypeOf(type.getElementType()));
 }
 
-}  // namespace
-
-const Registry& Registry::Get() {
-  static const Registry* registry = new Registry(MakeRegistry());
-  return *registry;
-}
-
-const Entry* Registry::Find(std::string_view name) const {
-  std::string key(name);
-  if (auto it = table_.find(key); it != table_.end()) return &it->second;
-  size_t end = std::min(key.find('.'), key.size());
-  if (end < 2 || key[end - 1] != '_' || key[end - 2] == '_') return nullptr;
-  auto it = table_.find(key.erase(end - 1, 1));
-  return it == table_.end() ? nullptr : &it->second;
-}
-
-mlir::LogicalResult Lower(ir::AtenOp op, mlir::RewriterBase& rewriter, bool host_kernels) {
+// What the lowering makes in front of `op`; declined when it has none, or none for a device with host kernels.
+Result TryToLower(ir::AtenOp op, mlir::RewriterBase& rewriter, Emitter& emitter, bool host_kernels) {
   const Entry* entry = Registry::Get().Find(op.getName());
-  if (!entry || (host_kernels && (entry->flags & kHostKernelFirst))) return mlir::failure();
+  if (!entry || (host_kernels && (entry->flags & kHostKernelFirst))) return Result::Decline();
   if (!(entry->flags & kAnyElement) &&
       !(llvm::all_of(op.getOperandTypes(), Computes) && llvm::all_of(op.getResultTypes(), Computes))) {
-    return mlir::failure();
+    return Result::Decline();
   }
   mlir::OpBuilder::InsertionGuard guard(rewriter);
   rewriter.setInsertionPoint(op);
-  Emitter emitter(rewriter, op.getLoc(), op.getPrecision());
   AtenCall call(op, emitter, host_kernels);
-  Result result = entry->lowering(call);
-  if (result.declined() || result.values().size() != op.getNumResults()) return mlir::failure();
-  llvm::SmallVector<mlir::Value> values;
-  for (auto [value, type] : llvm::zip(result.values(), op.getResultTypes())) {
-    values.push_back(Fit(value, mlir::cast<mlir::RankedTensorType>(type)));
-    if (!values.back()) return mlir::failure();
-  }
-  rewriter.replaceOp(op, values);
-  return mlir::success();
+  return entry->lowering(call);
 }
 
-bool CanLower(const Call& call, bool host_kernels) {
-  const Entry* entry = Registry::Get().Find(call.op);
-  if (!entry || (host_kernels && (entry->flags & kHostKernelFirst))) return false;
+// `use` of the call as the only one of a scratch module, without complaints.
+bool OnScratch(const Call& call, llvm::function_ref<bool(mlir::ModuleOp, ir::AtenOp, mlir::RewriterBase&)> use) {
   thread_local const std::unique_ptr<mlir::MLIRContext> context = [] {
     auto made = std::make_unique<mlir::MLIRContext>(mlir::MLIRContext::Threading::DISABLED);
     made->loadDialect<ir::TpuDialect, mlir::func::FuncDialect>();
@@ -110,10 +86,62 @@ bool CanLower(const Call& call, bool host_kernels) {
   fragment.num_results = call.results.size();
   for (size_t i = 0; i < call.results.size(); ++i) fragment.outputs.push_back(static_cast<ValueId>(i));
   mlir::OwningOpRef<mlir::ModuleOp> module = ImportFragment(*context, fragment);
-  bool lowered = false;
   mlir::IRRewriter rewriter(context.get());
-  module->walk([&](ir::AtenOp op) { lowered = mlir::succeeded(Lower(op, rewriter, host_kernels)); });
-  return lowered && mlir::succeeded(mlir::verify(*module));
+  ir::AtenOp only;
+  module->walk([&](ir::AtenOp op) { only = op; });
+  return use(*module, only, rewriter);
+}
+
+}  // namespace
+
+const Registry& Registry::Get() {
+  static const Registry* registry = new Registry(MakeRegistry());
+  return *registry;
+}
+
+const Entry* Registry::Find(std::string_view name) const {
+  std::string key(name);
+  if (auto it = table_.find(key); it != table_.end()) return &it->second;
+  size_t end = std::min(key.find('.'), key.size());
+  if (end < 2 || key[end - 1] != '_' || key[end - 2] == '_') return nullptr;
+  auto it = table_.find(key.erase(end - 1, 1));
+  return it == table_.end() ? nullptr : &it->second;
+}
+
+mlir::LogicalResult Lower(ir::AtenOp op, mlir::RewriterBase& rewriter, bool host_kernels) {
+  Emitter emitter(rewriter, op.getLoc(), op.getPrecision());
+  Result result = TryToLower(op, rewriter, emitter, host_kernels);
+  if (result.declined() || result.values().size() != op.getNumResults()) return mlir::failure();
+  mlir::OpBuilder::InsertionGuard guard(rewriter);
+  rewriter.setInsertionPoint(op);
+  llvm::SmallVector<mlir::Value> values;
+  for (auto [value, type] : llvm::zip(result.values(), op.getResultTypes())) {
+    values.push_back(Fit(value, mlir::cast<mlir::RankedTensorType>(type)));
+    if (!values.back()) return mlir::failure();
+  }
+  rewriter.replaceOp(op, values);
+  return mlir::success();
+}
+
+bool CanLower(const Call& call, bool host_kernels) {
+  const Entry* entry = Registry::Get().Find(call.op);
+  if (!entry || (host_kernels && (entry->flags & kHostKernelFirst))) return false;
+  return OnScratch(call, [&](mlir::ModuleOp module, ir::AtenOp op, mlir::RewriterBase& rewriter) {
+    return mlir::succeeded(Lower(op, rewriter, host_kernels)) && mlir::succeeded(mlir::verify(module));
+  });
+}
+
+std::vector<TensorType> Bounds(const Call& call, bool host_kernels) {
+  std::vector<TensorType> types;
+  const Entry* entry = Registry::Get().Find(call.op);
+  if (!entry || !(entry->flags & kBounds)) return types;
+  OnScratch(call, [&](mlir::ModuleOp, ir::AtenOp op, mlir::RewriterBase& rewriter) {
+    Emitter emitter(rewriter, op.getLoc(), op.getPrecision());
+    const Result result = TryToLower(op, rewriter, emitter, host_kernels);
+    for (Tensor value : result.values()) types.push_back(ir::FromMlir(value.type()));
+    return true;
+  });
+  return types;
 }
 
 std::vector<std::string> LoweredOperators() {

@@ -36,6 +36,8 @@ enum Flags : unsigned {
   kHostKernelFirst = 8,
   // Multiplies matrices: PyTorch's precision of f32 products is recorded with it.
   kProducts = 16,
+  // The results' sizes depend on data: they are made at their largest, and behind them comes what there is (Bounds).
+  kBounds = 32,
 };
 
 struct Entry {
@@ -67,6 +69,8 @@ mlir::LogicalResult Lower(ir::AtenOp op, mlir::RewriterBase& rewriter, bool host
 
 // Exactly whether Lower will succeed for calls of this signature: it is tried on a scratch module.
 bool CanLower(const Call& call, bool host_kernels);
+// CompilerBackend::Bounds.
+std::vector<TensorType> Bounds(const Call& call, bool host_kernels);
 bool StaticScalars(std::string_view op);
 // Cutting a fragment in front of it costs no fusion: a library call, or an operator without a lowering.
 bool IsBoundary(std::string_view op);

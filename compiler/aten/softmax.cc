@@ -16,7 +16,7 @@ Result Softmax(AtenCall& c) {  // (x, dim, half_to_float)
   if (x.rank() == 0) return c.emitter().Constant(x.dtype(), 1);
   int64_t dim = c.dim(1, x.rank());
   Tensor e = ir::Exp(Shifted(x, dim));
-  return e / ir::Sum(e, {dim}, true);
+  return e * (1 / ir::Sum(e, {dim}, true));  // one division a row
 }
 
 Result LogSoftmax(AtenCall& c) {
@@ -48,7 +48,7 @@ Result SafeSoftmax(AtenCall& c) {
   Tensor greatest = ir::Reduce(ir::ReduceKind::max, x, {dim}, true);
   Tensor masked = ir::Eq(greatest, -std::numeric_limits<double>::infinity());
   Tensor e = ir::Exp(x - ir::Select(masked, 0, greatest)), sum = ir::Sum(e, {dim}, true);
-  return ir::Select(masked, 0, e / sum);
+  return ir::Select(masked, 0, e * (1 / sum));
 }
 
 }  // namespace

@@ -1,8 +1,9 @@
 // The dispatcher's own operators: strided windows of storages, casts and copies.
 //
 // A strided window is normalised to a slice of the flat elements seen in some row-major factorisation ("radix") of
-// them: the source's own dims first (so that x[:, ::2] is one slice), else the one that the window's strides spell (so
-// that x.t() is a transpose). Windows that overlap themselves take flat indices.
+// them: the source's own dims first (so that x[:, ::2] is one slice), then the flat elements themselves (so that a
+// matrix in a bucket is one run), else the one that the window's strides spell (so that x.t() is a transpose). Windows
+// that overlap themselves take flat indices.
 #include <numeric>
 
 #include "compiler/aten/families.h"
@@ -98,6 +99,17 @@ std::optional<Plan> AlongOwnStrides(const StridedWindow& w, int64_t elements) {
   return p;
 }
 
+// Consecutive elements that are no slice of the source as it is: the window of them among the flat elements.
+std::optional<StridedWindow> AsRun(const StridedWindow& w, Ints source) {
+  int64_t unit = 1;
+  for (size_t d = w.sizes.size(); d-- > 0;) {
+    if (w.sizes[d] > 1 && w.strides[d] != unit) return std::nullopt;
+    unit *= w.sizes[d];
+  }
+  if (w.sizes.size() == 1 || AlongSourceDims(w, source)) return std::nullopt;
+  return StridedWindow{{unit}, {1}, w.offset};
+}
+
 std::optional<Plan> MakePlan(const StridedWindow& w, Ints source) {
   if (std::optional<Plan> p = AlongSourceDims(w, source)) return p;
   return AlongOwnStrides(w, std::accumulate(source.begin(), source.end(), int64_t{1}, std::multiplies<>()));
@@ -127,6 +139,7 @@ Tensor FlatIndices(Emitter& e, const StridedWindow& w) {
 
 Tensor ReadWindow(Tensor source, const StridedWindow& w) {
   if (w.elements() == 0) return source.emitter().Constant(source.dtype(), 0, w.sizes);
+  if (auto run = AsRun(w, source.dims())) return ir::Reshape(ReadWindow(Flat(source), *run), w.sizes);
   std::optional<Plan> plan = MakePlan(w, source.dims());
   if (!plan) return ir::Take(Flat(source), FlatIndices(source.emitter(), w), 0);
   Shape limit, owned, order;
@@ -151,6 +164,7 @@ Tensor ReadWindow(Tensor source, const StridedWindow& w) {
 // base with the window replaced by src (of the window's dims).
 Tensor WriteWindow(Tensor base, Tensor src, StridedWindow w) {
   if (w.elements() == 0) return base;
+  if (auto run = AsRun(w, base.dims())) return ir::Reshape(WriteWindow(Flat(base), Flat(src), *run), base.dims());
   for (size_t d = 0; d < w.sizes.size(); ++d) {  // of elements that share a place the last one stays
     if (w.strides[d] == 0 && w.sizes[d] > 1) {
       src = ir::SliceDim(src, d, w.sizes[d] - 1, w.sizes[d]);

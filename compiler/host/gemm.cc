@@ -69,13 +69,14 @@ GemmSource PlanGemm(ir::DotOp dot) {
   GemmStep& step = plan.step;
   step.dtype = ir::DTypeOf(lhs.getElementType());
   step.out_dtype = ir::DTypeOf(out.getElementType());
-  size_t rank = lhs.getRank();
-  step.m = lhs.getDimSize(rank - 2);
-  step.k = lhs.getDimSize(rank - 1);
-  step.n = rhs.getDimSize(rank - 1);
+  const int64_t rank = lhs.getRank();
+  const bool turned_a = dot.getLhsContract()[0] == rank - 2, turned_b = dot.getRhsContract()[0] == rank - 1;
+  step.m = lhs.getDimSize(turned_a ? rank - 1 : rank - 2);
+  step.k = lhs.getDimSize(turned_a ? rank - 2 : rank - 1);
+  step.n = rhs.getDimSize(turned_b ? rank - 2 : rank - 1);
   step.triangle = static_cast<Triangle>(dot.getTriangle());
-  step.trans_a = a.transposed;
-  step.trans_b = b.transposed;
+  step.trans_a = a.transposed != turned_a;
+  step.trans_b = b.transposed != turned_b;
   step.lda = a.leading;
   step.ldb = b.leading;
   step.ldc = std::max<int64_t>(step.n, 1);
@@ -83,7 +84,7 @@ GemmSource PlanGemm(ir::DotOp dot) {
   step.offset_b = b.offset;
   // Batch dims that one stride can walk are one.
   int64_t stride_c = step.m * step.n;
-  for (size_t d = rank - 2; d-- > 0;) {
+  for (int64_t d = rank - 2; d-- > 0;) {
     int64_t size = lhs.getDimSize(d);
     if (size == 1) continue;
     int64_t sa = a.batch_strides[d], sb = b.batch_strides[d];

@@ -1,6 +1,7 @@
 // tpu.dot as a GemmStep: which operands the matrix library can read where they lie, and with what strides.
 //
-// The prepare-dots pass has made every dot canonical: lhs [batch.., m, k], rhs [batch.., k, n]. Any thread.
+// The prepare-dots pass has made every dot canonical: lhs [batch.., m, k], rhs [batch.., k, n], either of which may be
+// turned. Any thread.
 #pragma once
 
 #include "compiler/host/loop_nest.h"

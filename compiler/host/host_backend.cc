@@ -25,6 +25,7 @@ class HostBackend : public CompilerBackend {
   }
   bool HoldsCalls() const override { return true; }
   bool CanLower(const Call& call) const override { return aten::CanLower(call, /*host_kernels=*/true); }
+  std::vector<TensorType> Bounds(const Call& call) const override { return aten::Bounds(call, true); }
   bool IsBoundary(const Call& call) const override { return aten::IsBoundary(call.op); }
   bool StaticScalars(const std::string& op) const override { return aten::StaticScalars(op); }
   std::string Fingerprint() const override {

@@ -19,16 +19,13 @@ namespace {
 using llvm::Value;
 using Kind = NestNode::Kind;
 
-constexpr int64_t kScratchBytes = 256 << 10;     // of a row, kept on the stack between passes
-constexpr int64_t kBlock = 4096;                 // elements of the innermost kept loop that make an item
-constexpr int64_t kColumnBlock = 512;            // the same where accumulators are kept for each
-constexpr int64_t kTile = 16;                    // of a loop along which a transposed input is contiguous
-constexpr int64_t kTiledBlock = 8;               // no more lines than one set of the L1 cache holds
-constexpr int64_t kSquare = 8;                   // is transposed in registers
-constexpr int64_t kNonTemporalBytes = 24 << 20;  // outputs that no cache would keep
+constexpr int64_t kScratchBytes = 256 << 10;  // of a row, kept on the stack between passes
+constexpr int64_t kBlock = 4096;              // elements of the innermost kept loop that make an item
+constexpr int64_t kColumnBlock = 512;         // the same where accumulators are kept for each
+constexpr int64_t kTile = 16;                 // of a loop along which a transposed input is contiguous
+constexpr int64_t kTiledBlock = 8;            // no more lines than one set of the L1 cache holds
+constexpr int64_t kSquare = 8;                // is transposed in registers
 constexpr double kTaskNanoseconds = 30000;
-
-int64_t CountOf(mlir::Value v) { return mlir::cast<mlir::RankedTensorType>(v.getType()).getNumElements(); }
 
 // How a reduction is done: the type of its accumulator, and whether it carries an index.
 struct Reduction {

@@ -12,6 +12,9 @@
 
 namespace tpu::host {
 
+// Outputs of so much, which no cache would keep, may be stored around it: they must be aligned as allocations are.
+constexpr int64_t kNonTemporalBytes = 24 << 20;
+
 struct KernelShape {
   int64_t extent = 1;
   int64_t grain = 1;  // items that are worth a task of their own

@@ -128,7 +128,8 @@ bool IsNestOp(mlir::Operation* op) {
     return CountOf(bitcast.getX()) == CountOf(bitcast.getResult()) && !llvm::any_of(op->getOperandTypes(), complex) &&
            !llvm::any_of(op->getResultTypes(), complex);
   }
-  if (mlir::isa<ir::PadOp, ir::ConcatOp, ir::UpdateSliceOp, ir::TakeOp, ir::TakeAlongOp, ir::RandomBitsOp>(op)) {
+  if (auto update = mlir::dyn_cast<ir::UpdateSliceOp>(op)) return !update.getInPlace();
+  if (mlir::isa<ir::PadOp, ir::ConcatOp, ir::TakeOp, ir::TakeAlongOp, ir::RandomBitsOp>(op)) {
     return true;
   }
   bool computes = op->hasTrait<mlir::OpTrait::Elementwise>() || mlir::isa<ir::ReduceOp, ir::ArgReduceOp>(op);

@@ -23,6 +23,9 @@ void BuildHostPipeline(mlir::OpPassManager& passes) {
   function.addPass(CreatePrepareDotsPass());
   // Reductions to few results become two, so that every core has a part; before fusion, which then sees both halves.
   function.addPass(CreateSplitReductionsPass());
+  // Says which updates write a part of a large value where it lies; before fusion, to which they are the end of a
+  // kernel.
+  function.addPass(CreatePlaceUpdatesPass());
   // Last: groups what one kernel can compute; host emission takes one step for each group.
   function.addPass(CreateFusePass());
 }
@@ -33,6 +36,7 @@ void RegisterHostPasses() {
   mlir::registerPass([] { return CreateExpandMathPass(); });
   mlir::registerPass([] { return CreatePrepareDotsPass(); });
   mlir::registerPass([] { return CreateSplitReductionsPass(); });
+  mlir::registerPass([] { return CreatePlaceUpdatesPass(); });
   mlir::registerPass([] { return CreateFusePass(); });
   mlir::registerCanonicalizerPass();
   mlir::registerCSEPass();

@@ -12,6 +12,7 @@
 
 namespace tpu::host {
 
+std::unique_ptr<mlir::Pass> CreatePlaceUpdatesPass();
 std::unique_ptr<mlir::Pass> CreateFusePass();
 
 // aten calls -> fused primitives.

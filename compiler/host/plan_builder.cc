@@ -8,6 +8,7 @@
 #include "compiler/host/element_ops.h"
 #include "compiler/host/gemm.h"
 #include "compiler/host/kernel_compiler.h"
+#include "compiler/host/placement.h"
 #include "compiler/host/special_kernels.h"
 #include "compiler/host/tile_loops.h"
 #include "compiler/ir/dialect.h"
@@ -33,15 +34,7 @@ class Builder {
   absl::StatusOr<Plan> Build();
 
  private:
-  // Values with the same bytes as an earlier one.
-  static Value Root(Value v) {
-    while (Operation* op = v.getDefiningOp()) {
-      if (!mlir::isa<ir::ReshapeOp, ir::BitcastOp>(op)) break;
-      v = op->getOperand(0);
-    }
-    return v;
-  }
-  uint32_t SlotOf(Value v) { return slots_.lookup(Root(v)); }
+  uint32_t SlotOf(Value v) { return slots_.lookup(BytesSource(v)); }
   uint32_t NewSlot(Slot slot) {
     plan_.slots.push_back(slot);
     return static_cast<uint32_t>(plan_.slots.size()) - 1;
@@ -55,6 +48,9 @@ class Builder {
   void AssignInputs();
   void AssignOutputs();
   void AssignResult(Value v);
+  void FindPlaces();
+  void AddBase(Value updated);
+  void AddUpdate(ir::UpdateSliceOp op);
   absl::Status AddSteps();
   absl::Status AddFusion(ir::FusionOp op);
   absl::Status AddSpecial(Operation* op);
@@ -78,11 +74,23 @@ class Builder {
   llvm::DenseMap<Value, int> output_of_;       // root -> output that it is written to
   std::vector<std::pair<Value, int>> copies_;  // constants and scalars that are outputs
   absl::flat_hash_map<std::string, uint32_t> kernels_;
+  // A part of an output that an update in place writes.
+  struct Place {
+    Value updated;  // the last of the updates: the output
+    uint64_t offset = 0, bytes = 0;
+  };
+  llvm::DenseMap<Operation*, Place> places_;       // of each update in place
+  llvm::DenseMap<Value, Operation*> computed_at_;  // what is computed right into an update's place
   struct Candidate {
     int output, input;
     size_t step;
   };
   std::vector<Candidate> overwrites_;
+  struct OwnRead {  // a step reads of an input only the part that it writes of an output, at the very index it writes
+    size_t step;
+    int output, input;
+  };
+  std::vector<OwnRead> own_reads_;
   std::vector<size_t> inputs_;  // of each step: how many of its slots it reads
   std::vector<Slices> slices_of_;
 };
@@ -103,7 +111,7 @@ void Builder::AssignOutputs() {
   for (auto [i, v] : llvm::enumerate(terminator->getOperands())) {
     OutputSpec spec;
     spec.bytes = BytesOf(v);
-    Value root = Root(v);
+    Value root = BytesSource(v);
     Operation* op = root.getDefiningOp();
     auto argument = mlir::dyn_cast<mlir::BlockArgument>(root);
     bool scalar = argument && ir::TensorTypeOf(argument).getRank() == 0;
@@ -124,9 +132,71 @@ void Builder::AssignOutputs() {
   }
 }
 
+// Where updates in place write, and which values can be computed right there: those that are not wanted elsewhere too.
+void Builder::FindPlaces() {
+  for (Operation& op : function_.getBody().front()) {
+    auto update = mlir::dyn_cast<ir::UpdateSliceOp>(op);
+    if (!update || !update.getInPlace()) continue;
+    Value last = update.getResult();
+    while (!last.use_empty() && !output_of_.count(last)) {
+      last = (*last.getUsers().begin())->getResult(0);  // the next update, or a reshape on the way to it
+    }
+    const uint64_t element = BytesOf(update.getSrc()) / ir::TensorTypeOf(update.getSrc()).getNumElements();
+    const Place place{last, *OffsetOf(update) * element, BytesOf(update.getSrc())};
+    places_[update] = place;
+    const Value source = BytesSource(update.getSrc());
+    const bool aligned = place.offset % kAlignment == 0 || place.bytes < static_cast<uint64_t>(kNonTemporalBytes);
+    if (!output_of_.count(source) && aligned) computed_at_.try_emplace(source, update);
+  }
+}
+
+// The memory of an output that updates in place write parts of: the base's, or a copy of that.
+void Builder::AddBase(Value updated) {
+  if (slots_.count(updated)) return;
+  Value base = updated;
+  while (auto update = base.getDefiningOp<ir::UpdateSliceOp>()) {
+    if (!update.getInPlace()) break;
+    base = BytesSource(update.getBase());
+  }
+  AssignResult(updated);
+  Step step;
+  step.kind = Step::Kind::kCopy;
+  step.label = "base of updates";
+  step.slots = {slots_[base], slots_[updated]};
+  const Slot& from = plan_.slots[step.slots[0]];
+  const Slot& to = plan_.slots[step.slots[1]];
+  overwrites_.push_back({static_cast<int>(to.index), static_cast<int>(from.index), plan_.steps.size()});
+  AddStep(std::move(step), 1);
+}
+
+void Builder::AddUpdate(ir::UpdateSliceOp op) {
+  const Place& place = places_[op];
+  AddBase(place.updated);
+  const auto at = computed_at_.find(BytesSource(op.getSrc()));
+  if (at != computed_at_.end() && at->second == op && plan_.slots[slots_[at->first]].kind == Slot::Kind::kOutput)
+    return;
+  Slot slot = plan_.slots[slots_[place.updated]];
+  slot.offset = place.offset;
+  slot.bytes = place.bytes;
+  Step step;
+  step.kind = Step::Kind::kCopy;
+  step.label = "update";
+  step.slots = {SlotOf(op.getSrc()), NewSlot(slot)};
+  AddStep(std::move(step), 1);
+}
+
 void Builder::AssignResult(Value v) {
   Slot slot;
   slot.bytes = BytesOf(v);
+  if (auto at = computed_at_.find(v); at != computed_at_.end()) {
+    const Place& place = places_[at->second];
+    AddBase(place.updated);
+    slot.kind = Slot::Kind::kOutput;
+    slot.index = plan_.slots[slots_[place.updated]].index;
+    slot.offset = place.offset;
+    slots_[v] = NewSlot(slot);
+    return;
+  }
   auto output = output_of_.find(v);
   if (output != output_of_.end()) {
     slot.kind = Slot::Kind::kOutput;
@@ -178,25 +248,32 @@ absl::Status Builder::AddFusion(ir::FusionOp op) {
   return absl::OkStatus();
 }
 
-// An output may be written over an input that this kernel alone reads last, at the very index it writes.
+// An output may be written over an input that this kernel alone reads last, at the very index it writes. Of a part of
+// an output it is known that what is read there may be written over.
 void Builder::FindOverwrites(const LoopNest& nest, const Step& step) {
   for (size_t o = 0; o < nest.outputs.size(); ++o) {
     const Slot& to = plan_.slots[step.slots[nest.inputs.size() + o]];
     const NestNode& written = nest.nodes[nest.outputs[o].node];
     if (to.kind != Slot::Kind::kOutput) continue;
     if (nest.has_reduce && (!nest.outputs[o].full || written.phase != nest.phases)) continue;
+    const uint64_t whole = plan_.outputs[to.index].bytes;
     Expr index = nest.outputs[o].full ? nest.FullIndex() : nest.RowIndex();
+    index.constant += static_cast<int64_t>(to.offset) / ir::BytesOf(written.type);
     for (size_t i = 0; i < nest.inputs.size(); ++i) {
       const Slot& from = plan_.slots[step.slots[i]];
-      if (from.kind != Slot::Kind::kInput || from.bytes != to.bytes) continue;
+      if (from.kind != Slot::Kind::kInput || from.bytes != whole) continue;
       bool same = true, twice = false;
       for (const NestNode& node : nest.nodes) {
         if (node.kind != NestNode::Kind::kLoad || node.input != static_cast<int>(i)) continue;
         same &= node.index == index && ir::BytesOf(node.type) == ir::BytesOf(written.type);
       }
       for (size_t j = 0; j < nest.inputs.size(); ++j) twice |= j != i && step.slots[j] == step.slots[i];
-      if (same && !twice) {
-        overwrites_.push_back({static_cast<int>(to.index), static_cast<int>(from.index), plan_.steps.size()});
+      if (!same || twice) continue;
+      const int output = static_cast<int>(to.index), input = static_cast<int>(from.index);
+      if (to.bytes == whole) {
+        overwrites_.push_back({output, input, plan_.steps.size()});
+      } else {
+        own_reads_.push_back({plan_.steps.size(), output, input});
       }
     }
   }
@@ -253,7 +330,7 @@ void Builder::AddCall(ir::AtenOp op) {
     slots_[result] = NewSlot(slot);
     step.slots.push_back(slots_[result]);
     for (auto [i, v] : llvm::enumerate(terminator->getOperands())) {
-      if (Root(v) == result) plan_.outputs[i].source = slot.index;
+      if (BytesSource(v) == result) plan_.outputs[i].source = slot.index;
     }
   }
   AddStep(std::move(step), op.getNumOperands());
@@ -287,6 +364,8 @@ absl::Status Builder::AddSteps() {
       AddGemm(dot);
     } else if (auto call = mlir::dyn_cast<ir::AtenOp>(op)) {
       AddCall(call);
+    } else if (auto update = mlir::dyn_cast<ir::UpdateSliceOp>(op)) {
+      AddUpdate(update);
     } else if (IsSpecialOp(&op)) {
       if (absl::Status status = AddSpecial(&op); !status.ok()) return status;
     } else if (auto constant = mlir::dyn_cast<ir::ConstantOp>(op)) {
@@ -316,6 +395,7 @@ void Builder::FormLoops() {
   std::vector<size_t> now(former.size());
   for (size_t i = 0; i < former.size(); ++i) now[former[i]] = i;
   for (Candidate& c : overwrites_) c.step = now[c.step];
+  for (OwnRead& read : own_reads_) read.step = now[read.step];
 }
 
 // When each step runs: those of a tile loop all at once.
@@ -340,6 +420,8 @@ void Builder::Donate(const std::vector<size_t>& times) {
     bool last = true;
     for (size_t s = 0; s < plan_.steps.size(); ++s) {
       if (s == c.step || times[s] < times[c.step]) continue;
+      const auto is_own = [&](const OwnRead& r) { return r.step == s && r.output == c.output && r.input == c.input; };
+      if (llvm::any_of(own_reads_, is_own)) continue;
       for (uint32_t slot : plan_.steps[s].slots) {
         const Slot& at = plan_.slots[slot];
         last &= at.kind != Slot::Kind::kInput || at.index != static_cast<uint32_t>(c.input);
@@ -394,6 +476,7 @@ void Builder::PlaceTemporaries() {
 absl::StatusOr<Plan> Builder::Build() {
   AssignInputs();
   AssignOutputs();
+  FindPlaces();
   if (absl::Status status = AddSteps(); !status.ok()) return status;
   FormLoops();
   PlaceTemporaries();

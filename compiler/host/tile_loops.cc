@@ -94,15 +94,14 @@ class Former {
   struct Edge {
     size_t from, to;
     uint64_t bytes;
+    bool apart = false;  // through another slot of the same bytes: never in one loop
   };
   void FindEdges();
   bool Divides(size_t step, int64_t tiles) const;
   bool Fits(const std::vector<size_t>& steps, int64_t tiles) const;
   bool PathAround(size_t a, size_t b) const;
-  uint64_t BytesOf(uint32_t slot) const {
-    const Slot& s = plan_.slots[slot];
-    return s.kind == Slot::Kind::kOutput ? plan_.outputs[s.index].bytes : s.bytes;
-  }
+  uint64_t BytesOf(uint32_t slot) const { return plan_.slots[slot].bytes; }
+  bool PartsOfOne(uint32_t a, uint32_t b) const;
 
   const Plan& plan_;
   const std::vector<Slices>& slices_;
@@ -112,6 +111,13 @@ class Former {
   std::map<size_t, std::vector<size_t>> members_;
 };
 
+// Different slots of an output that share bytes.
+bool Former::PartsOfOne(uint32_t a, uint32_t b) const {
+  const Slot &x = plan_.slots[a], &y = plan_.slots[b];
+  return a != b && x.kind == Slot::Kind::kOutput && y.kind == Slot::Kind::kOutput && x.index == y.index &&
+         x.offset < y.offset + y.bytes && y.offset < x.offset + x.bytes;
+}
+
 void Former::FindEdges() {
   std::map<uint32_t, size_t> writer;
   for (size_t i = 0; i < plan_.steps.size(); ++i) {
@@ -119,6 +125,11 @@ void Former::FindEdges() {
     members_[i] = {i};
     const std::vector<uint32_t>& slots = plan_.steps[i].slots;
     for (size_t j = 0; j < slots.size(); ++j) {
+      if (plan_.slots[slots[j]].kind == Slot::Kind::kOutput) {
+        for (auto [slot, step] : writer) {
+          if (step != i && PartsOfOne(slot, slots[j])) edges_.push_back({step, i, 0, true});
+        }
+      }
       if (j >= inputs_[i]) {
         writer[slots[j]] = i;
       } else if (auto it = writer.find(slots[j]); it != writer.end()) {
@@ -141,6 +152,8 @@ bool Former::Divides(size_t step, int64_t tiles) const {
 
 // Every value that one of the steps writes and another reads is cut alike, and a tile stays in cache.
 bool Former::Fits(const std::vector<size_t>& steps, int64_t tiles) const {
+  const auto inside = [&](size_t step) { return std::binary_search(steps.begin(), steps.end(), step); };
+  if (llvm::any_of(edges_, [&](const Edge& e) { return e.apart && inside(e.from) && inside(e.to); })) return false;
   std::map<uint32_t, bool> cut;  // of each slot; of those written here, by every step
   std::set<uint32_t> written;
   for (size_t step : steps) {

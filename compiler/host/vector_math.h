@@ -36,9 +36,13 @@ class VectorMath {
   llvm::Value* Poly(llvm::Value* x, std::initializer_list<double> high_to_low);
   llvm::Type* IntLike(llvm::Value* x);
   llvm::Value* TwoToThe(llvm::Value* n);  // of an i32 exponent within the normal range
-  // x = n ln2 + r: n as integer lanes, r.
-  std::pair<llvm::Value*, llvm::Value*> ReduceLn2(llvm::Value* x);
-  llvm::Value* ExpTail(llvm::Value* r);  // exp(r) - 1 for |r| <= ln2 / 2
+  // x = n ln2 + r; n as integer lanes and as floats.
+  struct Reduced {
+    llvm::Value *n, *whole, *r;
+  };
+  Reduced ReduceLn2(llvm::Value* x);
+  llvm::Value* Scale(llvm::Value* y, const Reduced& by);  // y * 2^n
+  llvm::Value* ExpTail(llvm::Value* r);                   // exp(r) - 1 for |r| <= ln2 / 2
   // log(x) = e * ln2 + log(m): e as float lanes, log(m).
   std::pair<llvm::Value*, llvm::Value*> LogParts(llvm::Value* x);
   llvm::Value* LogSpecials(llvm::Value* x, llvm::Value* result);

@@ -272,6 +272,68 @@ struct SliceOfBroadcast : mlir::OpRewritePattern<SliceOp> {
   }
 };
 
+// What was just written, or left alone, is read where it came from.
+struct SliceOfUpdate : mlir::OpRewritePattern<SliceOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(SliceOp op, PatternRewriter& rewriter) const override {
+    auto update = op.getX().getDefiningOp<UpdateSliceOp>();
+    if (!update || op.getType().getNumElements() == 0 || TensorTypeOf(update.getSrc()).getNumElements() == 0) {
+      return failure();
+    }
+    bool inside = true, outside = false;
+    SmallVector<int64_t> start, limit;
+    for (auto [d, size] : llvm::enumerate(TensorTypeOf(update.getSrc()).getShape())) {
+      const int64_t begin = update.getStart()[d], end = begin + (size - 1) * update.getStride()[d] + 1;
+      outside |= op.getLimit()[d] <= begin || op.getStart()[d] >= end;
+      inside &= update.getStride()[d] == 1 && op.getStart()[d] >= begin && op.getLimit()[d] <= end;
+      start.push_back(op.getStart()[d] - begin);
+      limit.push_back(op.getLimit()[d] - begin);
+    }
+    if (outside) {
+      rewriter.replaceOpWithNewOp<SliceOp>(op, update.getBase(), op.getStart(), op.getLimit(), op.getStride());
+    } else if (inside) {
+      rewriter.replaceOpWithNewOp<SliceOp>(op, update.getSrc(), start, limit, op.getStride());
+    }
+    return success(outside || inside);
+  }
+};
+
+// What is written twice is written once.
+struct UpdateOfUpdate : mlir::OpRewritePattern<UpdateSliceOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(UpdateSliceOp op, PatternRewriter& rewriter) const override {
+    auto former = op.getBase().getDefiningOp<UpdateSliceOp>();
+    if (!former || former.getSrc().getType() != op.getSrc().getType() || former.getStart() != op.getStart() ||
+        former.getStride() != op.getStride()) {
+      return failure();
+    }
+    rewriter.modifyOpInPlace(op, [&] { op.getBaseMutable().assign(former.getBase()); });
+    return success();
+  }
+};
+
+// transpose(dot(a, b)) = dot(b, a): the library writes the product as it is wanted.
+struct TransposeOfDot : mlir::OpRewritePattern<TransposeOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(TransposeOp op, PatternRewriter& rewriter) const override {
+    auto dot = op.getX().getDefiningOp<DotOp>();
+    if (!dot || !dot->hasOneUse() || dot.getTriangle() != Triangle::none) return failure();
+    const int64_t batch = static_cast<int64_t>(dot.getLhsBatch().size());
+    const int64_t left =
+        TensorTypeOf(dot.getLhs()).getRank() - batch - static_cast<int64_t>(dot.getLhsContract().size());
+    const int64_t rank = dot.getType().getRank();
+    SmallVector<int64_t> swapped;  // batch, b's own dims, a's own dims
+    for (int64_t d = 0; d < batch; ++d) swapped.push_back(d);
+    for (int64_t d = batch + left; d < rank; ++d) swapped.push_back(d);
+    for (int64_t d = batch; d < batch + left; ++d) swapped.push_back(d);
+    if (op.getPermutation() != ArrayRef<int64_t>(swapped)) return failure();
+    rewriter.replaceOpWithNewOp<DotOp>(op, op.getType(), dot.getRhs(), dot.getLhs(), dot.getRhsBatch(),
+                                       dot.getLhsBatch(), dot.getRhsContract(), dot.getLhsContract(), dot.getTriangle(),
+                                       dot.getPrecision());
+    return success();
+  }
+};
+
 // A broadcast that adds only dims of size 1 is a reshape.
 struct BroadcastToReshape : mlir::OpRewritePattern<BroadcastOp> {
   using OpRewritePattern::OpRewritePattern;
@@ -313,7 +375,13 @@ struct DotOfTranspose : mlir::OpRewritePattern<DotOp> {
 }  // namespace
 
 void SliceOp::getCanonicalizationPatterns(mlir::RewritePatternSet& patterns, mlir::MLIRContext* context) {
-  patterns.add<SliceOfBroadcast>(context);
+  patterns.add<SliceOfBroadcast, SliceOfUpdate>(context);
+}
+void UpdateSliceOp::getCanonicalizationPatterns(mlir::RewritePatternSet& patterns, mlir::MLIRContext* context) {
+  patterns.add<UpdateOfUpdate>(context);
+}
+void TransposeOp::getCanonicalizationPatterns(mlir::RewritePatternSet& patterns, mlir::MLIRContext* context) {
+  patterns.add<TransposeOfDot>(context);
 }
 void BroadcastOp::getCanonicalizationPatterns(mlir::RewritePatternSet& patterns, mlir::MLIRContext* context) {
   patterns.add<BroadcastToReshape>(context);

@@ -42,6 +42,7 @@ def Tpu_TransposeOp : Tpu_InferredOp<"transpose", [Tpu_ViewLike]> {
   let assemblyFormat = "$x $permutation attr-dict `:` functional-type($x, results)";
   let hasVerifier = 1;
   let hasFolder = 1;
+  let hasCanonicalizer = 1;
 }
 
 def Tpu_BroadcastOp : Tpu_Op<"broadcast", [SameOperandsAndResultElementType, Tpu_ViewLike]> {
@@ -116,12 +117,17 @@ def Tpu_UpdateSliceOp : Tpu_Op<"update_slice", [AllTypesMatch<["base", "result"]
   let description = [{
     C1. One start and stride for each dim; start >= 0, stride >= 1; src has base's rank and element type.
     C2. start + (src dim - 1) * stride < base dim, where src dim > 0.
+
+    `in_place`: of the host compiler (host/place_updates.cc). The result lies where base lay, if base may be given up,
+    and src is computed right into its place.
   }];
-  let arguments = (ins Tpu_Tensor:$base, Tpu_Tensor:$src, DenseI64ArrayAttr:$start, DenseI64ArrayAttr:$stride);
+  let arguments = (ins Tpu_Tensor:$base, Tpu_Tensor:$src, DenseI64ArrayAttr:$start, DenseI64ArrayAttr:$stride,
+                   UnitAttr:$in_place);
   let results = (outs Tpu_Tensor:$result);
   let assemblyFormat = "$src `into` $base `at` $start `by` $stride attr-dict `:` type($src) `into` type($base)";
   let hasVerifier = 1;
   let hasFolder = 1;
+  let hasCanonicalizer = 1;
 }
 
 def Tpu_BitcastOp : Tpu_Op<"bitcast", [Tpu_ViewLike]> {

@@ -1,5 +1,5 @@
-// Pass prepare-dots: every dot becomes [batch.., m, k] x [batch.., k, n] by views of its operands; products that no
-// matrix library serves (integers, bool) become multiplications and sums.
+// Pass prepare-dots: every dot becomes [batch.., m, k] x [batch.., k, n], either of which may be turned, by views of
+// its operands; products that no matrix library serves (integers, bool) become multiplications and sums.
 #include "compiler/ir/dialect.h"
 #include "compiler/ir/types.h"
 #include "compiler/passes/passes.h"
@@ -39,6 +39,15 @@ Value Arrange(mlir::OpBuilder& b, mlir::Location loc, Value x, llvm::ArrayRef<in
   for (size_t i = 0; i < permutation.size(); ++i) moves |= permutation[i] != static_cast<int64_t>(i);
   if (moves) x = ir::TransposeOp::create(b, loc, x, permutation);
   return Reshape(b, loc, x, sizes);
+}
+
+// Whether the operand's own order is batch, second group, first group: turned, it needs no transpose. Products that
+// read one value both ways then read the same matrix.
+bool LiesTurned(llvm::ArrayRef<int64_t> batch, llvm::ArrayRef<int64_t> first, llvm::ArrayRef<int64_t> second) {
+  Dims order(batch);
+  order.append(second.begin(), second.end());
+  order.append(first.begin(), first.end());
+  return !first.empty() && !second.empty() && llvm::is_sorted(order);
 }
 
 // sum over k of lhs[.., m, 1, k] * rhs[.., 1, n, k].
@@ -81,12 +90,18 @@ void Prepare(ir::DotOp op) {
   };
   Dims left_free = free_dims(lhs_shape, op.getLhsBatch(), op.getLhsContract());
   Dims right_free = free_dims(rhs_shape, op.getRhsBatch(), op.getRhsContract());
-  Value lhs = Arrange(b, loc, op.getLhs(), op.getLhsBatch(), left_free, op.getLhsContract());
-  Value rhs = Arrange(b, loc, op.getRhs(), op.getRhsBatch(), op.getRhsContract(), right_free);
+  const bool library = mlir::isa<mlir::FloatType>(ir::TensorTypeOf(op.getLhs()).getElementType()) ||
+                       !ir::TensorTypeOf(op.getLhs()).getElementType().isIntOrFloat();
+  const bool turn_left = library && LiesTurned(op.getLhsBatch(), left_free, op.getLhsContract());
+  const bool turn_right = library && LiesTurned(op.getRhsBatch(), op.getRhsContract(), right_free);
+  Value lhs = turn_left ? Arrange(b, loc, op.getLhs(), op.getLhsBatch(), op.getLhsContract(), left_free)
+                        : Arrange(b, loc, op.getLhs(), op.getLhsBatch(), left_free, op.getLhsContract());
+  Value rhs = turn_right ? Arrange(b, loc, op.getRhs(), op.getRhsBatch(), right_free, op.getRhsContract())
+                         : Arrange(b, loc, op.getRhs(), op.getRhsBatch(), op.getRhsContract(), right_free);
   auto left = ir::TensorTypeOf(lhs), right = ir::TensorTypeOf(rhs);
   mlir::Type out = ir::TensorTypeOf(op.getResult()).getElementType();
   Value result;
-  if (!mlir::isa<mlir::FloatType>(left.getElementType()) && left.getElementType().isIntOrFloat()) {
+  if (!library) {
     result = MultiplyAndSum(b, loc, lhs, rhs, out);
   } else {
     Dims batch, sizes;
@@ -95,10 +110,11 @@ void Prepare(ir::DotOp op) {
       batch.push_back(d);
       sizes.push_back(left.getDimSize(d));
     }
-    sizes.push_back(left.getDimSize(rank - 2));
-    sizes.push_back(right.getDimSize(rank - 1));
-    result = ir::DotOp::create(b, loc, RankedTensorType::get(sizes, out), lhs, rhs, batch, batch, Dims{rank - 1},
-                               Dims{rank - 2}, op.getTriangle());
+    const int64_t left_contract = turn_left ? rank - 2 : rank - 1, right_contract = turn_right ? rank - 1 : rank - 2;
+    sizes.push_back(left.getDimSize(2 * rank - 3 - left_contract));
+    sizes.push_back(right.getDimSize(2 * rank - 3 - right_contract));
+    result = ir::DotOp::create(b, loc, RankedTensorType::get(sizes, out), lhs, rhs, batch, batch, Dims{left_contract},
+                               Dims{right_contract}, op.getTriangle());
   }
   op.getResult().replaceAllUsesWith(Reshape(b, loc, result, ir::TensorTypeOf(op.getResult()).getShape()));
   op.erase();

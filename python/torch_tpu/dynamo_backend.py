@@ -3,19 +3,24 @@
 A graph is run once over placeholders and what it records is kept (torch_tpu._C.CompiledGraph); calls replay that. So
 lowerings, fragments, cache and tiers are those of eager mode, and there is no second list of operators. Nodes that a
 capture can't hold (tensors of the CPU, results whose size depends on data, control flow, collectives) stay Python: the
-graph is split around them, and they run operation by operation.
+graph is split around them, and they run operation by operation. The branches and bodies of control flow are graphs of
+their own, compiled alike: Python chooses and counts, no more.
 
 options={"wait": True}: the first call with inputs of a kind returns when all it needs is compiled.
 """
 
+import operator
+
 import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import default_partition
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils._pytree import tree_leaves
 
 from torch_tpu import _C
 
-_DEPENDS_ON_DATA = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+# Their plain implementations call their graphs with ordinary tensors, so that anything callable may stand in.
+_CONTROL_FLOW = {"cond", "while_loop", "while_loop_stack_output", "scan", "map_impl", "invoke_subgraph"}
 
 
 def tpu(gm, example_inputs, *, mode=None, options=None):
@@ -42,6 +47,8 @@ def tpu(gm, example_inputs, *, mode=None, options=None):
 
 def _compiled(gm, wait):
     """The graph as a function of the list of its inputs, which it empties."""
+    for name in _regions(gm):
+        setattr(gm, name, _Region(getattr(gm, name), wait))
     parts = _parts(gm.graph)
     if len(parts) > 1:
         return _Split(gm, parts, wait)
@@ -66,9 +73,8 @@ def _captured(gm, wait):
 class _Split:
     """A graph of several parts, captured and Python's, run one after the other."""
 
-    _boxed_call = True
-
     def __init__(self, gm, parts, wait):
+        self._boxed_call = True  # of the instance: what wraps it copies its dictionary
         nodes = gm.graph.nodes
         self._inputs = [n for n in nodes if n.op == "placeholder"]
         self._output = next(n for n in nodes if n.op == "output")
@@ -108,13 +114,42 @@ class _Split:
         return torch.fx.node.map_arg(self._output.args[0], values.__getitem__)
 
 
+class _Region(torch.nn.Module):
+    """A branch or body of a control flow operator, compiled."""
+
+    def __init__(self, gm, wait):
+        super().__init__()
+        self._run = _compiled(gm, wait)
+
+    def forward(self, *inputs):
+        results = self._run(list(inputs))
+        return tuple(results) if isinstance(results, list) else results
+
+
+def _regions(gm):
+    """The names of the graphs that only control flow operators of `gm` call."""
+    uses = {n.target: [u.target for u in n.users] for n in gm.graph.nodes if n.op == "get_attr"}
+    return [
+        name
+        for name, module in gm.named_children()
+        if isinstance(module, torch.fx.GraphModule) and all(map(_is_control_flow, uses.get(name, [None])))
+    ]
+
+
+def _is_control_flow(target):
+    return isinstance(target, torch._ops.HigherOrderOperator) and target.name() in _CONTROL_FLOW
+
+
 def _parts(graph):
     """The nodes that are calls in order, as a list of (captured, nodes): neighbours of one kind are together.
 
     What the CPU computes from the CPU's inputs comes first, so that it splits nothing.
     """
     calls = [n for n in graph.nodes if n.op not in ("placeholder", "get_attr", "output")]
-    python = {n for n in calls if _stays_python(n)}
+    python = set()
+    for node in calls:
+        if _stays_python(node) or (node.target is operator.getitem and node.args[0] in python):
+            python.add(node)
     if not python:
         return [(True, calls)] if calls else []
     first, late = [], set()
@@ -152,13 +187,23 @@ def _writes(node):
     return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
 
 
+def _depends_on_data(node):
+    """Whether the call reads data to know its result, or how large that is (`x[mask]`, but not `x[integers]`)."""
+    if torch.Tag.data_dependent_output in node.target.tags:
+        return True
+    if torch.Tag.dynamic_output_shape not in node.target.tags:
+        return False
+    known = set().union(*(free_unbacked_symbols(t) for t in _tensors([node.args, node.kwargs])))
+    return any(free_unbacked_symbols(t) - known for t in _tensors(node))
+
+
 def _stays_python(node):
     target = node.target
-    if not isinstance(target, torch._ops.OperatorBase):  # getitem of a tuple: like the tuple
+    if not isinstance(target, torch._ops.OperatorBase):
         return any(t.device.type != "tpu" for t in _tensors([node, node.args]))
     if isinstance(target, torch._ops.HigherOrderOperator):
         return target is not torch._prims.rng_prims.graphsafe_run_with_rng_state
-    if target.namespace not in ("aten", "prims") or not _DEPENDS_ON_DATA.isdisjoint(target.tags):
+    if target.namespace not in ("aten", "prims") or _depends_on_data(node):
         return True
     if any(t.device.type != "tpu" for t in _tensors(node)):
         return True

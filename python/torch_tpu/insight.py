@@ -48,7 +48,10 @@ class Explanation:
             "Recorded",
             None,
             [
-                (f"{recorded} operations in {launched} fragments, {c['fragments_distinct']} of them distinct",),
+                (
+                    f"{recorded} operations in {launched} fragments, {c['fragments_distinct']} of them distinct, "
+                    f"{c['fragments_given_up']} given up (TORCH_TPU_KNOWN_OPS)",
+                ),
                 (f"{c['dropped_ops']} operations dropped because nobody could read their results",),
                 (f"{c['reads']} reads; {c['inferences']} shape inferences",),
                 (f"{c['launches_tier0']} launches op by op (tier 0), {c['launches_tier1']} compiled (tier 1)",),

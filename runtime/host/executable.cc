@@ -193,7 +193,7 @@ void PlanExecutable::Resolve(Frame& frame) const {
         break;
       }
       case Slot::Kind::kOutput:
-        at = provided_[slot.index] ? nullptr : frame.outputs[slot.index]->data();
+        if (!provided_[slot.index]) at = static_cast<char*>(frame.outputs[slot.index]->data()) + slot.offset;
         break;
       case Slot::Kind::kTemp:
         at = frame.arena ? static_cast<char*>(frame.arena->data()) + slot.offset : nullptr;
@@ -289,11 +289,12 @@ absl::Status PlanExecutable::RunCall(const Step& step, Frame& frame, const NodeR
     if (!result.ok()) {
       return absl::Status(result.status().code(), absl::StrCat(step.label, ": ", result.status().message()));
     }
-    void* data = (*result)->data();
+    char* const data = static_cast<char*>((*result)->data());
     (is_output ? frame.outputs[slot.index] : frame.calls[slot.index]) = *std::move(result);
     // Every slot of this buffer, whichever one the step named.
     for (size_t s = 0; s < plan_.slots.size(); ++s) {
-      if (plan_.slots[s].kind == slot.kind && plan_.slots[s].index == slot.index) frame.slots[s] = data;
+      const Slot& other = plan_.slots[s];
+      if (other.kind == slot.kind && other.index == slot.index) frame.slots[s] = data + (is_output ? other.offset : 0);
     }
   }
   return absl::OkStatus();
@@ -306,7 +307,10 @@ absl::StatusOr<BufferRef> PlanExecutable::BufferOf(uint32_t slot_number, const F
     case Slot::Kind::kInput:
       return frame.inputs[slot.index].buffer;
     case Slot::Kind::kOutput:
-      if (frame.outputs[slot.index]) return frame.outputs[slot.index];
+      if (const BufferRef& whole = frame.outputs[slot.index]) {
+        if (slot.bytes >= plan_.outputs[slot.index].bytes) return whole;
+        return MakeRef<Buffer>(frame.slots[slot_number], slot.bytes, [whole] {});
+      }
       return absl::InternalError("a call reads an output that no step has made");
     case Slot::Kind::kCall:
       return frame.calls[slot.index];

@@ -1,5 +1,5 @@
-// One block of a matrix product on one thread: few rows by skinny.cc, else by the matrix library where it has the type,
-// for 16-bit floats by converting pieces to f32, and by plain loops for the rest.
+// One block of a matrix product on one thread: few rows by skinny.cc, panels by panel_gemm.cc, else by the matrix
+// library where it has the type, for 16-bit floats by converting pieces to f32, and by plain loops for the rest.
 #include <algorithm>
 #include <complex>
 #include <cstring>
@@ -10,6 +10,7 @@
 #include "runtime/host/gemm.h"
 #include "runtime/host/matrix_library.h"
 #include "runtime/host/narrow_float.h"
+#include "runtime/host/panel_gemm.h"
 #include "runtime/host/skinny.h"
 
 namespace tpu::host {
@@ -140,20 +141,20 @@ void WidenedBlock(const GemmBlock& g) {
         } else {
           Widen<T>(b + p * g.ldb + j, g.ldb, depth, cols, wide_b);
         }
-        FloatBlock({.dtype = DType::kFloat32,
-                    .out_dtype = DType::kFloat32,
-                    .trans_a = g.trans_a,
-                    .trans_b = g.trans_b,
-                    .accumulate = g.accumulate || p > 0,
-                    .m = rows,
-                    .n = cols,
-                    .k = depth,
-                    .lda = g.trans_a ? rows : depth,
-                    .ldb = g.trans_b ? depth : cols,
-                    .ldc = ldc,
-                    .a = wide_a,
-                    .b = wide_b,
-                    .c = c});
+        MultiplyBlock({.dtype = DType::kFloat32,
+                       .out_dtype = DType::kFloat32,
+                       .trans_a = g.trans_a,
+                       .trans_b = g.trans_b,
+                       .accumulate = g.accumulate || p > 0,
+                       .m = rows,
+                       .n = cols,
+                       .k = depth,
+                       .lda = g.trans_a ? rows : depth,
+                       .ldb = g.trans_b ? depth : cols,
+                       .ldc = ldc,
+                       .a = wide_a,
+                       .b = wide_b,
+                       .c = c});
       }
       if (wide_out) continue;
       for (int64_t r = 0; r < rows; ++r) {
@@ -174,7 +175,7 @@ void MultiplyBlock(const GemmBlock& g) {
     }
     return;
   }
-  if (SkinnyBlock(g)) return;
+  if (SkinnyBlock(g) || PanelBlock(g)) return;
   switch (g.dtype) {
     case DType::kFloat32:
       return FloatBlock(g);

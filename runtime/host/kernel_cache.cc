@@ -1,9 +1,15 @@
 #include "runtime/host/kernel_cache.h"
 
+#include <unistd.h>
+
+#include <cstdint>
+#include <fstream>
 #include <mutex>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_format.h"
+#include "runtime/flags.h"
 
 namespace tpu::host {
 namespace {
@@ -19,6 +25,12 @@ struct Cache {
     return *cache;
   }
 };
+
+// Linux perf reads the names of such code there: "start size name" a line. The object's size bounds the code's.
+void TellPerf(const KernelCode& code, const LoadedKernel& kernel) {
+  std::ofstream(absl::StrFormat("/tmp/perf-%d.map", getpid()), std::ios::app) << absl::StreamFormat(
+      "%x %x kernel.%s\n", reinterpret_cast<uintptr_t>(kernel.function()), code.object.size(), code.key);
+}
 
 }  // namespace
 
@@ -44,6 +56,7 @@ absl::StatusOr<std::shared_ptr<LoadedKernel>> LoadKernel(const KernelCode& code,
   std::weak_ptr<LoadedKernel>& entry = cache.kernels[key];
   if (std::shared_ptr<LoadedKernel> other = entry.lock()) return other;
   entry = *loaded;
+  if (!Flags::Get().dump.empty()) TellPerf(code, **loaded);
   return loaded;
 }
 

@@ -1,4 +1,4 @@
-// The matrix products of the host device. The best library measured is whatever BLAS the process already carries
+// The matrix library of the host device, for what panels and plain loops leave to it: whatever BLAS the process carries
 // (MKL, inside torch): the composition root hands its entry points in; without torch a plain blocked loop serves.
 #pragma once
 

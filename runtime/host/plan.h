@@ -18,7 +18,8 @@ namespace tpu::host {
 struct Slot {
   enum class Kind : uint8_t {
     kInput,     // the launch's input number `index` (a scalar input's slot points at its 8 bytes)
-    kOutput,    // the launch's output number `index`, allocated at the launch (or written over a donated input)
+    kOutput,    // of the launch's output number `index`, allocated at the launch (or written over a donated input):
+                // bytes [offset, offset + bytes)
     kTemp,      // bytes [offset, offset + bytes) of the launch's arena; lifetimes that do not meet share bytes
     kCall,      // a buffer that a call step's kernel returns, used by later steps; `index` numbers these
     kConstant,  // bytes [offset, offset + bytes) of Plan::constants

@@ -81,8 +81,8 @@ class Checker {
         if (plan_.outputs[s.index].kind != OutputSpec::Kind::kFresh) {
           return Bad("slot ", i, " is output ", s.index, ", which is another value's buffer");
         }
-        if (s.bytes > plan_.outputs[s.index].bytes) return Bad("slot ", i, " is larger than output ", s.index);
-        return absl::OkStatus();
+        return Within(s.offset, s.bytes, plan_.outputs[s.index].bytes) ? absl::OkStatus()
+                                                                       : Bad("slot ", i, " leaves output ", s.index);
       case Slot::Kind::kTemp:
         return Within(s.offset, s.bytes, plan_.arena_bytes) ? absl::OkStatus() : Bad("slot ", i, " leaves the arena");
       case Slot::Kind::kCall:

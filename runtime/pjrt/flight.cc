@@ -1,7 +1,5 @@
 #include "runtime/pjrt/flight.h"
 
-#include "runtime/stream.h"
-
 namespace tpu::pjrt {
 
 void Flight::Begin(PJRT_Event* done, PJRT_Buffer* outside) {
@@ -57,26 +55,30 @@ void Flights::Add(FlightRef flight) {
   FlightRef oldest;
   {
     std::lock_guard lock(mutex_);
-    flights_.push_back(std::move(flight));
-    if (flights_.size() <= kMost) return;
-    oldest = std::move(flights_.front());
-    flights_.pop_front();
+    std::deque<FlightRef>& own = flights_[Stream::Running()];
+    own.push_back(std::move(flight));
+    if (own.size() <= kMost) return;
+    oldest = std::move(own.front());
+    own.pop_front();
   }
   (void)oldest->Wait();
 }
 
-void Flights::WaitForAll() {
-  std::deque<FlightRef> all;
-  {
-    std::lock_guard lock(mutex_);
-    all = flights_;
+absl::InlinedVector<FlightRef, Flights::kMost> Flights::Of(const Stream* stream) {
+  absl::InlinedVector<FlightRef, kMost> found;
+  std::lock_guard lock(mutex_);
+  for (const auto& [launcher, flights] : flights_) {
+    if (stream == nullptr || launcher == stream) found.insert(found.end(), flights.begin(), flights.end());
   }
-  for (const FlightRef& flight : all) (void)flight->Wait();
+  return found;
 }
 
-bool Flights::AllReady() {
-  std::lock_guard lock(mutex_);
-  for (const FlightRef& flight : flights_) {
+void Flights::WaitForAll(const Stream* stream) {
+  for (const FlightRef& flight : Of(stream)) (void)flight->Wait();
+}
+
+bool Flights::AllReady(const Stream* stream) {
+  for (const FlightRef& flight : Of(stream)) {
     if (!flight->Ready()) return false;
   }
   return true;

@@ -1,4 +1,4 @@
-// A launch that the plugin may still be running, and the few of them that a device has at a time.
+// A launch that the plugin may still be running, and the few of them that a stream has at a time.
 //
 // Made by the executable; held by the results (what they wait for) and by the launches that read them. A launch whose
 // input failed fails with that error: the first one wins. Any thread; waiting lets Python's lock go.
@@ -10,9 +10,11 @@
 #include <mutex>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
 #include "runtime/device.h"
 #include "runtime/pjrt/client.h"
+#include "runtime/stream.h"
 
 namespace tpu::pjrt {
 
@@ -54,19 +56,22 @@ class Flight {
   std::atomic<State> state_{State::kRunning};
 };
 
-// What is in the air, oldest first.
+// What is in the air, by the stream whose task launched it (null: launches outside of streams), oldest first.
 class Flights {
  public:
   static constexpr size_t kMost = 16;
 
-  // Waits for the oldest when there are kMost.
+  // Of the stream that runs on this thread. Waits for its oldest when there are kMost.
   void Add(FlightRef flight);
-  void WaitForAll();
-  bool AllReady();
+  // Of one stream; of all if null.
+  void WaitForAll(const Stream* stream);
+  bool AllReady(const Stream* stream);
 
  private:
+  absl::InlinedVector<FlightRef, kMost> Of(const Stream* stream);
+
   std::mutex mutex_;
-  std::deque<FlightRef> flights_;  // guarded by mutex_
+  absl::flat_hash_map<const Stream*, std::deque<FlightRef>> flights_;  // guarded by mutex_
 };
 
 }  // namespace tpu::pjrt

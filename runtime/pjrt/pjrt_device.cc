@@ -117,8 +117,8 @@ class PjrtDevice final : public Device {
     const FlightRef& maker = HeldBy(buffer).maker;
     return maker != nullptr ? maker->Wait() : absl::OkStatus();
   }
-  void Synchronize() override { place_->flights.WaitForAll(); }
-  bool Idle() override { return place_->flights.AllReady(); }
+  void Synchronize(const Stream* stream) override { place_->flights.WaitForAll(stream); }
+  bool Idle(const Stream* stream) override { return place_->flights.AllReady(stream); }
 
   absl::StatusOr<Program> Complete(Program program) override {
     absl::StatusOr<Module> module = Module::Parse(program.bytes);

@@ -179,8 +179,8 @@ TEST_P(DeviceTest, SynchronizesMoreLaunchesThanItQueues) {
     ASSERT_TRUE(add->Launch(absl::MakeSpan(inputs), absl::MakeSpan(output), nullptr).ok());
     sum = std::move(output[0]);
   }
-  device_->Synchronize();
-  EXPECT_TRUE(device_->Idle());
+  device_->Synchronize(nullptr);
+  EXPECT_TRUE(device_->Idle(nullptr));
   EXPECT_EQ(Download(sum, 1000), std::vector<float>(1000, 100));
 }
 

@@ -1,5 +1,7 @@
 """How groups are chosen and made, and what PyTorch builds on them besides training."""
 
+import functools
+import json
 import os
 import pathlib
 import shutil
@@ -13,12 +15,14 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
 import torch.distributed.checkpoint as dcp
-from test_training import net, optimizer_of, same_parameters, sharded, train
+from test_training import STEPS, net, optimizer_of, same_parameters, sharded, train
+from test_verbs import overlapping
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
 
 
 def run_script(source, *torchrun, environment=None, prefix=()):
@@ -60,7 +64,7 @@ CHOSEN = """
             assert x.tolist() == [2.0] * 3, x
         dist.barrier()
         dist.destroy_process_group()
-    print("chosen", torch.tpu.device_count())
+    print(f"chosen {torch.tpu.device_count()}")  # one piece: ranks write to one pipe
 """
 
 
@@ -118,7 +122,7 @@ HOSTS = """
         dist.gather(x, parts)
         assert parts[1].tolist() == [6.0] * 4
     else:
-        dist.recv(x, 0)
+        assert dist.recv(x) == 0
         dist.gather(x)
     model = DistributedDataParallel(torch.nn.Linear(4, 4).to("tpu"))
     model(x).sum().backward()
@@ -200,6 +204,68 @@ def functional(rank, world):
         torch.testing.assert_close(scattered.cpu(), expected * world)
 
 
+def compiled_collectives(rank, world):
+    """torch.compile with the backend "tpu": forward and backward through functional collectives."""
+    torch.tpu.reset_metrics()
+    group = dist.group.WORLD
+
+    def f(x, w):
+        gathered = funcol.all_gather_tensor_autograd(torch.tanh(x @ w), 0, group)
+        scattered = funcol.reduce_scatter_tensor_autograd(gathered * 2 + 1, "sum", 0, group)
+        exchanged = funcol.all_to_all_single_autograd(scattered.sin(), None, None, group)
+        return exchanged.square().mean() + funcol.all_reduce(x.detach() * 2, "avg", group).mean()
+
+    results = []
+    for device, function in (
+        ("cpu", f),
+        ("tpu", torch.compile(f, backend="tpu", fullgraph=True)),
+        ("tpu", torch.compile(f, backend="tpu", fullgraph=True)),
+    ):
+        torch.manual_seed(rank)
+        x, w = (torch.randn(2 * world, 2 * world).to(device).requires_grad_() for _ in range(2))
+        loss = function(x, w)
+        loss.backward()
+        results.append((loss.detach().cpu(), x.grad.cpu(), w.grad.cpu()))
+    for other in results[1:]:
+        torch.testing.assert_close(other, results[0])
+    assert torch.tpu.metrics()["graph_captures"] > 0 and not torch.tpu.explain().uncaptured_graphs
+
+
+def spans_by_row(path):
+    """Of a chrome trace: (begin, end, name) of each row of tpu."""
+    rows = {}
+    for event in json.loads(pathlib.Path(path).read_text())["traceEvents"]:
+        if event.get("cat") == "kernel":
+            rows.setdefault(event["tid"], []).append((event["ts"], event["ts"] + event["dur"], event["name"]))
+    return rows
+
+
+def timeline(rank, world):
+    """torch.profiler shows what the streams did: here a fragment while a collective is under way."""
+    model = DistributedDataParallel(net().to("tpu"))
+    step = functools.partial(train, model, rank, world)
+    step()
+    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.PrivateUse1]
+    with torch.profiler.profile(activities=activities) as profile:
+        step()
+        overlapping(rank, world)
+    with tempfile.TemporaryDirectory() as directory:
+        path = pathlib.Path(directory) / "trace.json"
+        profile.export_chrome_trace(str(path))
+        rows = spans_by_row(path)
+        text = path.read_text()
+    assert "stream 0: fragments" in text and ": collectives" in text
+    fragments = rows.pop(0)
+    collectives = [span for spans in rows.values() for span in spans]
+    parameters = sum(p.numel() for p in model.parameters())
+    assert sum(name == f"all_reduce(sum, f32[{parameters}])" for _, _, name in collectives) == STEPS
+    slow = next(span for span in collectives if span[2] == "all_reduce(sum, f32[4])")
+    if rank == 0:
+        assert any(slow[0] < begin and end < slow[1] for begin, end, _ in fragments)
+    averages = {event.key: event for event in profile.key_averages()}
+    assert averages[slow[2]].device_time_total > 0
+
+
 def pipeline(rank, world):
     torch.manual_seed(0)
     layers = [nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(world)]
@@ -271,7 +337,7 @@ def meshes(rank, world):
     assert x.tolist() == [float(sum(range(world)))] * 2
 
 
-@pytest.mark.parametrize("check", [functional, pipeline], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("check", [functional, compiled_collectives, timeline, pipeline], ids=lambda f: f.__name__)
 def test_built_on_groups(ranks, check):
     ranks(2, check)
 

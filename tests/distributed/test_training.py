@@ -1,6 +1,7 @@
 """PyTorch's distributed training, unchanged, on tpu: each against one process that sees the whole batch, on the CPU."""
 
 import copy
+import functools
 
 import pytest
 import torch
@@ -179,7 +180,7 @@ def fsdp1(rank, world):
         same_parameters(model.module, reference(world))
 
 
-def tensor_parallel(rank, world):
+def tensor_parallel(rank, world, made=lambda model: model):
     mesh = init_device_mesh("tpu", (world,))
     model = net().to("tpu")
     expected = net()
@@ -189,11 +190,33 @@ def tensor_parallel(rank, world):
         "last": ColwiseParallel(output_layouts=Replicate()),
     }
     parallelize_module(model, mesh, plan)
+    run = made(model)
     optimizer, expected_optimizer = optimizer_of(model), optimizer_of(expected)
     for x, y in zip(*batches(1), strict=True):
-        step(model, optimizer, x[0].to("tpu"), y[0].to("tpu"))
+        step(run, optimizer, x[0].to("tpu"), y[0].to("tpu"))
         step(expected, expected_optimizer, x[0], y[0])
     same_parameters(model, expected)
+
+
+def compiled(rank, world):
+    """Under torch.compile, with the backend "tpu"."""
+    expected = reference(world)
+    model = DistributedDataParallel(net().to("tpu"))
+    train(torch.compile(model, backend="tpu"), rank, world)
+    same_parameters(model.module, expected)
+    model = sharded(rank, world)
+    train(torch.compile(model, backend="tpu"), rank, world)
+    same_parameters(model, expected)
+    assert torch.tpu.metrics()["graph_captures"] > 0
+
+
+def compiled_tensor_parallel(rank, world):
+    tensor_parallel(rank, world, functools.partial(torch.compile, backend="tpu"))
+    mesh = init_device_mesh("tpu", (world,))
+    x = torch.arange(24.0).reshape(6, 4)
+    a = distribute_tensor(x.to("tpu"), mesh, [Shard(0)])
+    product = torch.compile(lambda a: (a @ a.t()).redistribute(mesh, [Replicate()]) + 1, backend="tpu")
+    torch.testing.assert_close(product(a).full_tensor().cpu(), x @ x.t() + 1)
 
 
 def dtensors(rank, world):
@@ -227,6 +250,8 @@ CHECKS = [
     fsdp2_cpu_offload,
     fsdp1,
     tensor_parallel,
+    compiled,
+    compiled_tensor_parallel,
     zero,
 ]
 

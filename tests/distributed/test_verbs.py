@@ -57,6 +57,42 @@ def averages(rank, world):
         same(x, torch.stack([values(r, (33,), torch.float64) / 2 for r in range(world)]).sum(0).to(dtype))
 
 
+def reductions_to_parts(rank, world):
+    """reduce and reduce_scatter know the operators that all_reduce knows."""
+    operators = [*OPERATORS, dist.ReduceOp.AVG, dist._make_nccl_premul_sum(torch.tensor([0.5], device="tpu"))]
+    for op in operators:
+        inputs = [values(r, (world * 3,), torch.float32) for r in range(world)]
+        stacked = torch.stack(inputs)
+        meanings = {dist.ReduceOp.SUM: stacked.sum(0), dist.ReduceOp.PRODUCT: stacked.prod(0)}
+        meanings |= {dist.ReduceOp.MIN: stacked.amin(0), dist.ReduceOp.MAX: stacked.amax(0)}
+        meanings |= {dist.ReduceOp.AVG: stacked.mean(0)}
+        expected = next((x for known, x in meanings.items() if op == known), stacked.sum(0) / 2)
+        part = torch.empty(3, device="tpu")
+        dist.reduce_scatter_tensor(part, inputs[rank].to("tpu"), op)
+        same(part, expected[rank * 3 : rank * 3 + 3])
+        whole = inputs[rank].to("tpu")
+        dist.reduce(whole, world - 1, op)
+        if rank == world - 1:
+            same(whole, expected)
+
+
+def every_dtype_moves(rank, world):
+    unsigned = [torch.uint16, torch.uint32, torch.uint64]
+    others = [torch.bool, torch.complex64, torch.complex128, torch.float8_e4m3fn, torch.float8_e5m2]
+    for dtype in [*FLOATS, *INTEGERS, *unsigned, *others]:
+        cpu = [torch.tensor([0, 1, r % 2, 1]).to(dtype) for r in range(world)]
+        x = cpu[rank].to("tpu")
+        gathered = [torch.empty_like(x) for _ in range(world)]
+        dist.all_gather(gathered, x)
+        for out, expected in zip(gathered, cpu, strict=True):
+            assert torch.equal(out.cpu().view(torch.uint8), expected.view(torch.uint8)), dtype
+        dist.broadcast(x, world - 1)
+        assert torch.equal(x.cpu().view(torch.uint8), cpu[-1].view(torch.uint8)), dtype
+        if dtype in unsigned:
+            dist.all_reduce(x)
+            assert torch.equal(x.cpu().long(), cpu[-1].long() * world), dtype
+
+
 def bools_and_complex(rank, world):
     x = torch.tensor([True, rank == 0, False], device="tpu")
     dist.all_reduce(x)
@@ -149,6 +185,19 @@ def coalesced(rank, world):
         same(out, torch.arange(world).repeat_interleave(2).float())
     dist.all_reduce_coalesced([a, b])
     same(b, torch.full((9,), float(total * world)))
+    with dist._coalescing_manager(device=a.device):
+        parts = [torch.empty(2, device="tpu") for _ in range(2)]
+        for n, part in enumerate(parts):
+            dist.reduce_scatter_tensor(part, torch.full((world * 2,), float(rank + n), device="tpu"))
+    for n, part in enumerate(parts):
+        same(part, torch.full((2,), float(sum(r + n for r in range(world)))))
+    lists = [[torch.empty(n, device="tpu") for _ in range(world)] for n in (1, 3)]
+    dist.all_gather_coalesced(
+        [[row[r] for row in lists] for r in range(world)], [torch.full((n,), float(rank), device="tpu") for n in (1, 3)]
+    )
+    for row in lists:
+        for r, out in enumerate(row):
+            same(out, torch.full_like(out, r, device="cpu"))
 
 
 def messages(rank, world):
@@ -170,6 +219,27 @@ def messages(rank, world):
         into = torch.zeros(3, device="tpu")
         assert dist.recv(into, 0, tag=4) == 0
         same(into, torch.ones(3))
+
+
+def from_any_rank(rank, world):
+    """The source is told; receives that were posted earlier for a rank get that rank's messages."""
+    if rank != 0:
+        for value in (rank, 10 * rank):
+            dist.send(torch.full((5,), float(value), device="tpu"), 0)
+        return
+    first = torch.empty(5, device="tpu")
+    work = dist.irecv(first, 1)
+    found = []
+    for _ in range(2 * world - 3):
+        into = torch.empty(5, device="tpu")
+        found.append((dist.recv(into), into[0].item()))
+    work.wait()
+    same(first, torch.full((5,), 1.0))
+    expected = [(r, float(v)) for r in range(1, world) for v in (r, 10 * r)]
+    assert sorted(found) == expected[1:]
+    for r in range(1, world):  # of each rank in the order in which they were sent
+        values = [v for source, v in found if source == r]
+        assert values == sorted(values)
 
 
 def views(rank, world):
@@ -234,6 +304,18 @@ def objects(rank, world):
     passed = [("from", rank)]
     dist.broadcast_object_list(passed, src=world - 1, device=torch.device("tpu"))
     assert passed == [("from", world - 1)]
+    gathered = [None] * world if rank == 0 else None
+    dist.gather_object({"rank": rank}, gathered)
+    assert gathered is None or [g["rank"] for g in gathered] == list(range(world))
+    mine = [None]
+    dist.scatter_object_list(mine, [f"for {r}" for r in range(world)] if rank == 0 else None)
+    assert mine == [f"for {rank}"]
+    if rank == 0:
+        dist.send_object_list(["letter", 3], 1, device=torch.device("tpu"))
+    elif rank == 1:
+        letter = [None, None]
+        dist.recv_object_list(letter, 0, device=torch.device("tpu"))
+        assert letter == ["letter", 3]
 
 
 def subgroups(rank, world):
@@ -258,12 +340,15 @@ def subgroups(rank, world):
 CHECKS = [
     all_dtypes,
     averages,
+    reductions_to_parts,
+    every_dtype_moves,
     bools_and_complex,
     against_gloo,
     list_forms,
     uneven_all_to_all,
     coalesced,
     messages,
+    from_any_rank,
     views,
     asynchronous,
     overlapping,

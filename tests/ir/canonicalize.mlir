@@ -71,3 +71,36 @@ func.func @dot_of_transpose(%a: tensor<2x3xf32>, %b: tensor<4x3xf32>) -> tensor<
   %1 = tpu.dot %a, %0 batch [] x [] contract [1] x [0] {triangle = #tpu<triangle lhs_lower>} : (tensor<2x3xf32>, tensor<3x4xf32>) -> tensor<2x4xf32>
   return %1 : tensor<2x4xf32>
 }
+
+// The library writes the product as it is wanted.
+// CHECK-LABEL: @transpose_of_dot
+// CHECK-NEXT: tpu.dot %arg1, %arg0 batch [1] x [0] contract [2] x [2] : (tensor<5x7x3xf32>, tensor<7x2x3xf32>) -> tensor<7x5x2xf32>
+// CHECK-NEXT: return
+func.func @transpose_of_dot(%a: tensor<7x2x3xf32>, %b: tensor<5x7x3xf32>) -> tensor<7x5x2xf32> {
+  %0 = tpu.dot %a, %b batch [0] x [1] contract [2] x [2] : (tensor<7x2x3xf32>, tensor<5x7x3xf32>) -> tensor<7x2x5xf32>
+  %1 = tpu.transpose %0 [0, 2, 1] : (tensor<7x2x5xf32>) -> tensor<7x5x2xf32>
+  return %1 : tensor<7x5x2xf32>
+}
+
+// What was just written, and what was left alone.
+// CHECK-LABEL: @slice_of_update
+// CHECK-DAG: %[[NEW:.*]] = tpu.slice %arg1 [1] to [3] by [1]
+// CHECK-DAG: %[[OLD:.*]] = tpu.slice %arg0 [0] to [2] by [1]
+// CHECK-DAG: %[[BOTH:.*]] = tpu.slice %{{.*}} [1] to [4] by [1]
+// CHECK: return %[[NEW]], %[[OLD]], %[[BOTH]]
+func.func @slice_of_update(%x: tensor<8xf32>, %y: tensor<4xf32>) -> (tensor<2xf32>, tensor<2xf32>, tensor<3xf32>) {
+  %0 = tpu.update_slice %y into %x at [2] by [1] : tensor<4xf32> into tensor<8xf32>
+  %1 = tpu.slice %0 [3] to [5] by [1] : (tensor<8xf32>) -> tensor<2xf32>
+  %2 = tpu.slice %0 [0] to [2] by [1] : (tensor<8xf32>) -> tensor<2xf32>
+  %3 = tpu.slice %0 [1] to [4] by [1] : (tensor<8xf32>) -> tensor<3xf32>
+  return %1, %2, %3 : tensor<2xf32>, tensor<2xf32>, tensor<3xf32>
+}
+
+// CHECK-LABEL: @update_of_update
+// CHECK-NEXT: tpu.update_slice %arg2 into %arg0 at [2] by [1]
+// CHECK-NEXT: return
+func.func @update_of_update(%x: tensor<8xf32>, %y: tensor<4xf32>, %z: tensor<4xf32>) -> tensor<8xf32> {
+  %0 = tpu.update_slice %y into %x at [2] by [1] : tensor<4xf32> into tensor<8xf32>
+  %1 = tpu.update_slice %z into %0 at [2] by [1] : tensor<4xf32> into tensor<8xf32>
+  return %1 : tensor<8xf32>
+}

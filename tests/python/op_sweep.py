@@ -13,6 +13,7 @@ wrong) and results.json; exits 1 when the share of right samples is under the bo
 
 import argparse
 import collections
+import itertools
 import json
 import os
 import pathlib
@@ -90,18 +91,26 @@ def is_composite(torch, op):
 
 
 def draw_samples(torch, op, limit):
-    """Samples as PyTorch's device tests draw them: on the device, with what must be on the CPU there."""
+    """Samples as PyTorch's device tests draw them: on the device, with what must be on the CPU there.
+
+    Only those that are kept stay alive while the others are drawn: what nobody reads is never computed. None is drawn
+    behind the last.
+    """
     if torch.float32 not in op.supported_dtypes("cpu"):
         return []
-    torch.manual_seed(0)
-    try:
-        samples = list(op.sample_inputs("tpu", torch.float32, requires_grad=op.supports_autograd))
-    except Exception:
+
+    def draw(device):
         torch.manual_seed(0)
-        samples = list(op.sample_inputs("cpu", torch.float32, requires_grad=op.supports_autograd))
-        samples = [s.transform(lambda x: x.to("tpu") if isinstance(x, torch.Tensor) else x) for s in samples]
-    stride = max(1, -(-len(samples) // limit)) if limit else 1
-    return samples[::stride]
+        return op.sample_inputs(device, torch.float32, requires_grad=op.supports_autograd)
+
+    count = sum(1 for _ in draw("cpu"))
+    stride = max(1, -(-count // limit)) if limit else 1
+    kept = (0, stride * (limit - 1) + 1 if limit else None, stride)
+    try:
+        return list(itertools.islice(draw("tpu"), *kept))
+    except Exception:
+        samples = itertools.islice(draw("cpu"), *kept)
+        return [s.transform(lambda x: x.to("tpu") if isinstance(x, torch.Tensor) else x) for s in samples]
 
 
 def taken_by_the_cpu(torch, op, samples):

@@ -1,5 +1,7 @@
 """Mistakes raise at the call, with the CPU's exception type."""
 
+import warnings
+
 import pytest
 import torch
 
@@ -142,6 +144,17 @@ def test_values_are_no_reason_to_refuse_a_call():
     assert torch.nn.functional.binary_cross_entropy(x / 4, x / 2).item() > 0
 
 
+def test_values_that_hardly_any_stand_in_has_decide_at_the_call():
+    x = torch.arange(5.0, device="tpu")
+
+    def reduce(lengths):
+        return torch.segment_reduce(x, "max", lengths=torch.tensor(lengths, device="tpu"), axis=0, initial=1)
+
+    assert reduce([0, 1, 2, 2]).cpu().tolist() == [1, 1, 2, 4]
+    with pytest.raises(RuntimeError, match="Expected all rows of lengths"):
+        reduce([1, 1, 1, 1])
+
+
 def test_attributes_that_hold_sizes_are_no_reason_either():
     x = torch.randn(64, 384, device="tpu", requires_grad=True)
     y = torch.nn.functional.layer_norm(x, (384,), torch.ones(384, device="tpu"), torch.zeros(384, device="tpu"))
@@ -151,3 +164,12 @@ def test_attributes_that_hold_sizes_are_no_reason_either():
     pooled = torch.nn.functional.max_pool2d(torch.conv2d(image, weight, torch.zeros(5, device="tpu")), 2)
     torch.nn.functional.interpolate(pooled, size=(50, 50), mode="bilinear").sum().backward()
     assert x.grad.isfinite().all() and image.grad.isfinite().all() and weight.grad.isfinite().all()
+
+
+def test_the_check_of_a_call_warns_of_nothing_of_its_own():
+    parts = [torch.ones(64, 384, device="tpu"), torch.ones(384, device="tpu")]
+    out = torch.empty(4, 16 * 384 + 96, device="tpu")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        torch._chunk_cat(parts, 0, 4, out=out)
+    assert out.eq(1).all()

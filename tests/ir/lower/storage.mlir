@@ -76,3 +76,16 @@ func.func @all_written(%x: tensor<2x3xf32>, %y: tensor<3x2xf32>) -> tensor<2x3xf
       : (tensor<2x3xf32>, tensor<3x2xf32>) -> tensor<2x3xf32>
   return %0 : tensor<2x3xf32>
 }
+
+// A matrix in a bucket that begins anywhere: one run of its elements.
+// CHECK-LABEL: @in_bucket
+// CHECK: %[[FLAT:.*]] = tpu.reshape %arg1 : (tensor<3x4xf32>) -> tensor<12xf32>
+// CHECK: tpu.update_slice %[[FLAT]] into %arg0 at [5] by [1] : tensor<12xf32> into tensor<30xf32>
+// CHECK: tpu.slice %arg0 [7] to [19] by [1] : (tensor<30xf32>) -> tensor<12xf32>
+func.func @in_bucket(%x: tensor<30xf32>, %y: tensor<3x4xf32>) -> (tensor<30xf32>, tensor<3x4xf32>) {
+  %0 = tpu.aten "tpu::update"(%x, %y) [#tpu.tensor<0>, #tpu.tensor<1>, array<i64: 3, 4>, array<i64: 4, 1>, 5]
+      : (tensor<30xf32>, tensor<3x4xf32>) -> tensor<30xf32>
+  %1 = tpu.aten "tpu::view"(%x) [#tpu.tensor<0>, array<i64: 3, 4>, array<i64: 4, 1>, 7, f32]
+      : (tensor<30xf32>) -> tensor<3x4xf32>
+  return %0, %1 : tensor<30xf32>, tensor<3x4xf32>
+}

@@ -1,11 +1,27 @@
 // RUN: tpu-opt %s --split-input-file --prepare-dots --split-reductions --decompose-windows | FileCheck %s
 
+// A matrix that lies turned stays as it is.
 // CHECK-LABEL: @dot
-// CHECK: tpu.transpose %arg0 [1, 0]
-// CHECK: tpu.dot {{.*}} batch [] x [] contract [1] x [0] {triangle = #tpu<triangle lhs_upper>}
+// CHECK-NOT: tpu.transpose
+// CHECK: tpu.dot %arg0, %arg1 batch [] x [] contract [0] x [0] {triangle = #tpu<triangle lhs_upper>}
 func.func @dot(%a: tensor<7x5xf32>, %b: tensor<7x6xf32>) -> tensor<5x6xf32> {
   %0 = tpu.dot %a, %b batch [] x [] contract [0] x [0] {triangle = #tpu<triangle lhs_upper>} : (tensor<7x5xf32>, tensor<7x6xf32>) -> tensor<5x6xf32>
   return %0 : tensor<5x6xf32>
+}
+
+// -----
+// A linear layer's backward reads one view both ways: it is written once.
+// CHECK-LABEL: @read_both_ways
+// CHECK: %[[V:.*]] = tpu.reshape {{.*}} -> tensor<12x6xf32>
+// CHECK: tpu.dot %[[V]], %arg1 batch [] x [] contract [1] x [0]
+// CHECK: tpu.dot %[[V]], %arg2 batch [] x [] contract [0] x [0]
+func.func @read_both_ways(%x: tensor<3x12x2xf32>, %w: tensor<6x5xf32>, %y: tensor<12x4xf32>)
+    -> (tensor<12x5xf32>, tensor<6x4xf32>) {
+  %0 = tpu.transpose %x [1, 0, 2] : (tensor<3x12x2xf32>) -> tensor<12x3x2xf32>
+  %1 = tpu.reshape %0 : (tensor<12x3x2xf32>) -> tensor<12x6xf32>
+  %2 = tpu.dot %1, %w batch [] x [] contract [1] x [0] : (tensor<12x6xf32>, tensor<6x5xf32>) -> tensor<12x5xf32>
+  %3 = tpu.dot %1, %y batch [] x [] contract [0] x [0] : (tensor<12x6xf32>, tensor<12x4xf32>) -> tensor<6x4xf32>
+  return %2, %3 : tensor<12x5xf32>, tensor<6x4xf32>
 }
 
 // -----

@@ -86,6 +86,21 @@ func.func @expanded(%x: tensor<4xf64>) -> (tensor<4xf64>, tensor<4xf64>, tensor<
       tensor<4xf64>, tensor<4xf64>, tensor<4xf64>
 }
 
+// StableHLO has no inverse functions but atan2.
+// CHECK-LABEL: module @inverse
+// CHECK: "stablehlo.atan2"
+// CHECK: "stablehlo.atan2"
+// CHECK: "stablehlo.log
+// CHECK: "stablehlo.log_plus_one"
+// CHECK-NOT: tpu.
+func.func @inverse(%x: tensor<4xf64>) -> (tensor<4xf64>, tensor<4xf64>, tensor<4xf64>, tensor<4xf64>) {
+  %0 = tpu.acos %x : tensor<4xf64>
+  %1 = tpu.atan %x : tensor<4xf64>
+  %2 = tpu.acosh %x : tensor<4xf64>
+  %3 = tpu.atanh %x : tensor<4xf64>
+  return %0, %1, %2, %3 : tensor<4xf64>, tensor<4xf64>, tensor<4xf64>, tensor<4xf64>
+}
+
 // Integers: division never sees a zero; shifts by signedness; comparisons too.
 // CHECK-LABEL: module @integers
 // CHECK: %[[ZERO:.*]] = "stablehlo.compare"(%arg1

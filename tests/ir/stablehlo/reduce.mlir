@@ -66,6 +66,17 @@ func.func @windows(%x: tensor<1x4x4xf32>) -> (tensor<1x2x3xf32>, tensor<1x4x4xf3
   return %0, %1 : tensor<1x2x3xf32>, tensor<1x4x4xf32>
 }
 
+// Where the largest of each window is: the windows' elements one after the other, each a strided slice.
+// CHECK-LABEL: module @where_in_windows
+// CHECK: "stablehlo.slice"(%arg0) {{.*}} strides = array<i64: 1, 2, 2>
+// CHECK: "stablehlo.compare"
+// CHECK: "stablehlo.select"{{.*}} -> tensor<1x2x2xi64>
+func.func @where_in_windows(%x: tensor<1x4x4xf32>) -> tensor<1x2x2xi64> {
+  %0 = tpu.window_arg_reduce max %x window [2, 2] strides [2, 2] dilation [1, 1] padding [0, 0] [0, 0]
+      : (tensor<1x4x4xf32>) -> tensor<1x2x2xi64>
+  return %0 : tensor<1x2x2xi64>
+}
+
 // NaN counts as the largest; equal elements keep their order.
 // CHECK-LABEL: module @sorted
 // CHECK: :2 = "stablehlo.sort"

@@ -33,6 +33,14 @@ func.func @updates(%x: tensor<8xf32>, %y: tensor<3xf32>) -> tensor<8xf32> {
   return %1 : tensor<8xf32>
 }
 
+// CHECK-LABEL: module @counting
+// CHECK: "stablehlo.iota"() {iota_dimension = 1 : i64} : () -> tensor<2x3xf32>
+func.func @counting(%x: tensor<2x3xf32>) -> tensor<2x3xf32> {
+  %0 = tpu.iota 1 : tensor<2x3xf32>
+  %1 = tpu.add %0, %x : tensor<2x3xf32>
+  return %1 : tensor<2x3xf32>
+}
+
 // CHECK-LABEL: module @bytes
 // CHECK: "stablehlo.bitcast_convert"(%arg0) : (tensor<6xf32>) -> tensor<6x2xi16>
 // CHECK: "stablehlo.reshape"{{.*}} -> tensor<12xi16>

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <memory>
@@ -105,7 +106,8 @@ absl::Status AllReduce(Group& group, DType dtype, ReduceOp op, int64_t count) {
   c.inputs = {PieceOf(in)};
   c.outputs = {PieceOf(out)};
   if (absl::Status status = group.Run(c); !status.ok()) return status;
-  for (int64_t i = 0; i < count; ++i) {
+  const bool shared = count > 1'000'000;  // of millions each rank looks at its share
+  for (int64_t i = shared ? group.rank() : 0; i < count; i += shared ? group.size() : 1) {
     double expected = Reduced<T>(op, group.size(), i);
     if (IsInteger(dtype)) expected = std::trunc(expected);
     const double got = static_cast<double>(out[static_cast<size_t>(i)]);
@@ -169,6 +171,10 @@ TEST(AllReduce, EveryNumberOfRanksAndSize) {
 }
 
 TEST(AllReduce, TenMillionElements) {
+  for (int ranks : {4, 9}) {
+    ExpectOk(RunRanks(
+        ranks, [](Group& g) { return AllReduce<int8_t>(g, DType::kInt8, ReduceOp::kMax, 10'000'001); }, 120000));
+  }
   ExpectOk(
       RunRanks(3, [](Group& g) { return AllReduce<int8_t>(g, DType::kInt8, ReduceOp::kSum, 10'000'001); }, 120000));
   ExpectOk(
@@ -308,6 +314,34 @@ TEST(Messages, InBothDirectionsAtOnce) {
   }));
 }
 
+TEST(Messages, FromAnyRank) {
+  ExpectOk(RunRanks(4, [](Group& group) {
+    if (group.rank() != 0) {
+      std::vector<int> mine(40'000, group.rank());
+      Collective send{.verb = Verb::kSend, .dtype = DType::kInt32, .peer = 0};
+      send.inputs = {PieceOf(mine)};
+      for (int tag : {group.rank() == 3 ? 5 : 4, 6}) {
+        send.tag = tag;
+        if (absl::Status s = group.Run(send); !s.ok()) return s;
+      }
+      return absl::OkStatus();
+    }
+    // Rank 3's first message has another tag; rank 2's are left to somebody else at first.
+    for (const auto& [tag, sources] : std::vector<std::pair<int, std::vector<int>>>{
+             {4, {1}}, {4, {2}}, {5, {3}}, {6, {1, 2, 3}}, {6, {1, 2, 3}}, {6, {1, 2, 3}}}) {
+      std::vector<int> in(40'000);
+      Collective receive{.verb = Verb::kRecv, .dtype = DType::kInt32, .peer = kAnyRank, .tag = tag};
+      receive.outputs = {PieceOf(in)};
+      const absl::StatusOr<int> source =
+          group.ReceiveAny(receive, [&](int rank) { return rank != 2 || sources.front() != 1 || sources.size() > 1; });
+      if (!source.ok()) return source.status();
+      EXPECT_NE(std::find(sources.begin(), sources.end(), *source), sources.end()) << *source;
+      EXPECT_EQ(in, std::vector<int>(in.size(), *source));
+    }
+    return absl::OkStatus();
+  }));
+}
+
 void ExpectAll(const std::vector<absl::Status>& statuses, const std::vector<std::string>& words) {
   for (const absl::Status& s : statuses) {
     EXPECT_FALSE(s.ok());
@@ -349,6 +383,24 @@ TEST(Trust, StalledRankIsNamedWithinTheTimeout) {
       3, [](Group& group) { return group.rank() == 2 ? absl::OkStatus() : group.Run({.verb = Verb::kBarrier}); }, 100);
   statuses.pop_back();
   ExpectAll(statuses, {"timeout", "for rank 2 in collective #1 barrier"});
+}
+
+TEST(Trust, ReceivingFromAnyRankEndsWhenAllHaveLeft) {
+  const auto receive = [](Group& group) {
+    std::vector<int> in(4);
+    Collective c{.verb = Verb::kRecv, .dtype = DType::kInt32, .peer = kAnyRank};
+    c.outputs = {PieceOf(in)};
+    return group.ReceiveAny(c, [](int) { return true; }).status();
+  };
+  const std::vector<absl::Status> left = RunRanks(3, [&](Group& group) {
+    if (group.rank() == 0) return receive(group);
+    group.Leave();
+    return absl::OkStatus();
+  });
+  ExpectAll({left[0]}, {"every other rank has left", "recv(i32[4], from any rank, tag 0)"});
+  const std::vector<absl::Status> silent =
+      RunRanks(2, [&](Group& group) { return group.rank() == 0 ? receive(group) : absl::OkStatus(); }, 100);
+  ExpectAll({silent[0]}, {"timeout", "from any rank"});
 }
 
 TEST(Trust, RankThatLeftIsNamed) {

@@ -4,9 +4,11 @@
 #include <cstring>
 #include <latch>
 #include <map>
+#include <string>
 #include <utility>
 
 #include "gtest/gtest.h"
+#include "jit/fragment_table.h"
 #include "jit/window.h"
 #include "runtime/host/host_device.h"
 
@@ -46,6 +48,7 @@ class EngineTest : public testing::Test {
 
   EngineTest() {
     setenv("TORCH_TPU_CACHE", "/nowhere", 1);
+    setenv("TORCH_TPU_KNOWN_OPS", std::to_string(kKnownOps).c_str(), 1);
     auto backend = std::make_unique<StuckBackend>();
     backend_ = backend.get();
     std::vector<std::unique_ptr<Device>> devices;
@@ -58,7 +61,9 @@ class EngineTest : public testing::Test {
     call_.result_bytes = type_.bytes();
     Metrics::Get().Reset();
   }
-  ~EngineTest() override { backend_->let_go.count_down(); }
+  ~EngineTest() override {
+    if (!backend_->let_go.try_wait()) backend_->let_go.count_down();
+  }
 
   ValueRef Zeros() {
     BufferRef buffer = *engine_->device(0).Allocate(type_.bytes());
@@ -78,6 +83,7 @@ class EngineTest : public testing::Test {
   }
 
   static constexpr int64_t kMemory = 1 << 20;
+  static constexpr size_t kKnownOps = 1600;
   const TensorType type_{DType::kFloat32, {kElements}};
   Call call_;
   StuckBackend* backend_;
@@ -104,6 +110,40 @@ TEST_F(EngineTest, WindowsAreCutBeforeTheirResultsFillTheDevice) {
   kept.push_back(x = Record(x));
   EXPECT_EQ(Metrics::Get().Counters()["cuts_memory"], 1);
   EXPECT_EQ(Read(x), static_cast<float>(half + 1));
+}
+
+TEST_F(EngineTest, FragmentsThatDoNotComeBackAreGivenUp) {
+  backend_->let_go.count_down();
+  // A fragment of its own for each pair.
+  const auto run = [&](int length, int kept) {
+    ValueRef x = Zeros(), y;
+    for (int i = 1; i <= length; ++i) {
+      x = Record(x);
+      if (i == kept) y = x;
+    }
+    EXPECT_EQ(Read(x), length);
+    EXPECT_EQ(Read(y), kept);
+    engine_->WaitForCompiles();
+  };
+  const auto known_ops = [&] {
+    size_t ops = 0;
+    for (const FragmentRef& entry : engine_->Fragments()) ops += entry->fragment.nodes.size();
+    return ops;
+  };
+  int runs = 0;
+  for (int round = 0; round < 2; ++round) {
+    for (int length = 2; length <= 40; ++length) {
+      for (int kept = 1; kept < length; ++kept, ++runs) {
+        run(length, kept);
+        run(50, 25);
+        ASSERT_LE(known_ops(), kKnownOps + kKnownOps / 8 + 40);
+      }
+    }
+  }
+  EXPECT_GT(known_ops(), kKnownOps / 2);
+  EXPECT_EQ(Metrics::Get().Counters()["fragments_given_up"] + static_cast<int64_t>(engine_->Fragments().size()),
+            runs + 1);
+  EXPECT_EQ(Metrics::Get().Counters()["fragments_distinct"], runs + 1);  // the one that comes back was made once
 }
 
 }  // namespace

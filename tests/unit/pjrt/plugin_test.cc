@@ -2,16 +2,20 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "runtime/pjrt/aot.h"
 #include "runtime/pjrt/module.h"
 #include "runtime/pjrt/pjrt_device.h"
+#include "runtime/stream.h"
 
 namespace tpu::pjrt {
 namespace {
@@ -111,6 +115,37 @@ TEST(Plugin, ErrorsThatComeLaterBelongToTheResults) {
   };
   ASSERT_TRUE(executable->Launch(absl::MakeSpan(input), absl::MakeSpan(output), nullptr, explain).ok());
   ExpectError(device->Wait(output[0]), FAKE_PLUGIN_PATH, "the fake chip is on fire in line 7");
+}
+
+TEST(Plugin, EventsWaitForTheirOwnStreamsLaunches) {
+  const auto device = FailingDevice("stuck");
+  const auto executable = *device->Load(AnyProgram());
+  std::vector<BufferRef> results(2);
+  Stream busy(device.get(), 1), other(device.get(), 2);
+  const auto launch = [&](BufferRef& result) {
+    Argument input[] = {{.buffer = *device->MakeValue(kPair, nullptr)}};
+    EXPECT_TRUE(executable->Launch(absl::MakeSpan(input), absl::MakeSpan(&result, 1), nullptr).ok());
+  };
+  busy.WaitFor(busy.Enqueue([&] { launch(results[0]); }));  // the plugin does not end it
+  Event after_busy, after_other;
+  after_busy.Record(busy);
+  other.Enqueue([&] { launch(results[1]); });
+  after_other.Record(other);
+  std::thread late(
+      [release = reinterpret_cast<void (*)()>(dlsym(dlopen(FAKE_PLUGIN_PATH, RTLD_LAZY), "FakePluginRelease")),
+       &after_other, &after_busy] {
+        for (int i = 0; i < 5000 && !after_other.Query(); ++i)
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        EXPECT_TRUE(after_other.Query()) << "it waits for another stream's launch";
+        EXPECT_FALSE(after_busy.Query());
+        release();
+      });
+  other.Synchronize();
+  EXPECT_TRUE(other.Idle());
+  late.join();
+  busy.Synchronize();
+  EXPECT_TRUE(after_busy.Query());
+  device->Synchronize(nullptr);
 }
 
 TEST(Plugin, TellsTheMemoryThatItCounts) {

@@ -50,15 +50,18 @@ std::vector<T> RandomSmallIntegers(size_t n, unsigned seed) {
   return values;
 }
 
-// A product with padding and offsets everywhere, against its definition.
+// A product with padding and offsets everywhere (or nowhere), against its definition.
 template <typename T, typename Out = T>
-void Compare(GemmStep g) {
+void Compare(GemmStep g, bool padded = true) {
   g.dtype = kDType<T>;
   g.out_dtype = kDType<Out>;
   const int64_t rows_a = g.trans_a ? g.k : g.m, cols_a = g.trans_a ? g.m : g.k;
   const int64_t rows_b = g.trans_b ? g.n : g.k, cols_b = g.trans_b ? g.k : g.n;
-  g.lda = cols_a + 3, g.ldb = cols_b + 1, g.ldc = g.n + 2;
-  g.offset_a = 5, g.offset_b = 1, g.offset_c = 2;
+  g.lda = cols_a, g.ldb = cols_b, g.ldc = g.n;
+  if (padded) {
+    g.lda += 3, g.ldb += 1, g.ldc += 2;
+    g.offset_a = 5, g.offset_b = 1, g.offset_c = 2;
+  }
   int64_t batches = 1;
   g.stride_a.resize(g.batch.size()), g.stride_b.resize(g.batch.size()), g.stride_c.resize(g.batch.size());
   for (size_t d = g.batch.size(); d-- > 0;) {
@@ -152,6 +155,44 @@ TEST(Gemm, LargeEnoughToBeCut) {
     Compare<float>(g);
     g = {.trans_b = trans, .m = 40, .n = 40, .k = 40, .batch = {3, 40}};
     Compare<float>(g);
+  }
+}
+
+// Several passes and blocks in every direction, none of them full at its end.
+TEST(Gemm, LargerThanABlock) {
+  for (int flags = 0; flags < 8; ++flags) {
+    GemmStep g{.trans_a = (flags & 1) != 0, .trans_b = (flags & 2) != 0, .accumulate = (flags & 4) != 0};
+    g.m = 803, g.n = 35, g.k = 401;
+    Compare<float>(g);
+    g.k = 771;
+    Compare<Half>(g);
+    Compare<Half, float>(g);
+    g.m = 18, g.n = 1571;
+    Compare<float>(g);
+    Compare<Half>(g);
+    g.k = 770;
+    Compare<Half>(g, /*padded=*/false);
+  }
+}
+
+TEST(Gemm, NonFiniteElementsStayInTheirRowAndColumn) {
+  GemmStep g{.m = 20, .n = 45, .k = 33, .lda = 33, .ldb = 45, .ldc = 45};
+  for (DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    g.dtype = dtype, g.out_dtype = DType::kFloat32;
+    std::vector<float> a(20 * 33, 1), b(33 * 45, 1), c(20 * 45);
+    std::vector<Half> narrow_a(a.begin(), a.end()), narrow_b(b.begin(), b.end());
+    a[19 * 33 + 32] = INFINITY, b[44] = NAN;
+    narrow_a[19 * 33 + 32].bits = 0x7f80, narrow_b[44].bits = 0x7fc0;
+    const bool narrow = dtype == DType::kBFloat16;
+    RunGemm(g, narrow ? static_cast<const void*>(narrow_a.data()) : a.data(),
+            narrow ? static_cast<const void*>(narrow_b.data()) : b.data(), c.data());
+    for (size_t i = 0; i < c.size(); ++i) {
+      if (i % 45 == 44) {
+        EXPECT_TRUE(std::isnan(c[i])) << i;
+      } else {
+        EXPECT_EQ(c[i], i / 45 == 19 ? INFINITY : 33) << i;
+      }
+    }
   }
 }
 

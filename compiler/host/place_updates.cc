@@ -1,0 +1,102 @@
+// Pass place-updates: marks the update_slices that write parts of a large value in place, as when gradients are written
+// into a bucket that is then sent.
+//
+// As part of a loop nest an update passes over the whole base, whatever little it changes. A marked one is no kernel at
+// all: the plan builder gives its result the base's memory (or a copy of it, where the base stays somebody else's) and
+// lets whatever computes src write there. Marked are chains of updates, each the only reader of the one before, from an
+// argument to a result of the fragment, whose windows are runs of consecutive elements that don't meet.
+#include <optional>
+
+#include "compiler/host/pipeline.h"
+#include "compiler/host/placement.h"
+#include "compiler/ir/types.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+
+namespace tpu::host {
+namespace {
+
+using mlir::Operation;
+using mlir::Value;
+
+constexpr int64_t kLeastElements = 1 << 14;  // of the base: what is smaller costs less than a step
+constexpr int64_t kLeastShare = 2;           // a base that can't be given up is copied: not for most of it
+
+bool Suits(ir::UpdateSliceOp op) {
+  const int64_t base = ir::TensorTypeOf(op.getBase()).getNumElements();
+  const int64_t src = ir::TensorTypeOf(op.getSrc()).getNumElements();
+  return base >= kLeastElements && src > 0 && src * kLeastShare <= base && OffsetOf(op);
+}
+
+// The updates up to `last`, which must all suit, last first; empty if they don't lead to an argument.
+llvm::SmallVector<ir::UpdateSliceOp> ChainTo(ir::UpdateSliceOp last) {
+  llvm::SmallVector<ir::UpdateSliceOp> chain;
+  for (ir::UpdateSliceOp op = last; op && Suits(op) && (op == last || op->hasOneUse());) {
+    chain.push_back(op);
+    Value base = op.getBase();
+    if (mlir::isa<mlir::BlockArgument>(BytesSource(base))) return chain;
+    for (auto reshape = base.getDefiningOp<ir::ReshapeOp>(); reshape && reshape->hasOneUse();) {
+      base = reshape.getX();
+      reshape = base.getDefiningOp<ir::ReshapeOp>();
+    }
+    op = base.getDefiningOp<ir::UpdateSliceOp>();
+  }
+  return {};
+}
+
+bool Apart(llvm::ArrayRef<ir::UpdateSliceOp> chain) {
+  llvm::SmallVector<std::pair<int64_t, int64_t>> windows;
+  for (ir::UpdateSliceOp op : chain) {
+    const int64_t begin = *OffsetOf(op);
+    windows.push_back({begin, begin + ir::TensorTypeOf(op.getSrc()).getNumElements()});
+  }
+  llvm::sort(windows);
+  for (size_t i = 1; i < windows.size(); ++i) {
+    if (windows[i].first < windows[i - 1].second) return false;
+  }
+  return true;
+}
+
+struct PlaceUpdates : mlir::PassWrapper<PlaceUpdates, mlir::OperationPass<mlir::func::FuncOp>> {
+  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(PlaceUpdates)
+  llvm::StringRef getArgument() const override { return "place-updates"; }
+  llvm::StringRef getDescription() const override { return "Mark the updates that are written in place"; }
+  void runOnOperation() override {
+    Operation* terminator = getOperation().getBody().front().getTerminator();
+    llvm::SmallPtrSet<Operation*, 4> seen;
+    for (Value result : terminator->getOperands()) {
+      auto last = BytesSource(result).getDefiningOp<ir::UpdateSliceOp>();
+      if (!last || !seen.insert(last).second) continue;
+      const llvm::SmallVector<ir::UpdateSliceOp> chain = ChainTo(last);
+      if (!Apart(chain)) continue;
+      for (ir::UpdateSliceOp op : chain) op.setInPlace(true);
+    }
+  }
+};
+
+}  // namespace
+
+Value BytesSource(Value v) {
+  while (Operation* op = v.getDefiningOp()) {
+    if (!mlir::isa<ir::ReshapeOp, ir::BitcastOp>(op)) break;
+    v = op->getOperand(0);
+  }
+  return v;
+}
+
+std::optional<int64_t> OffsetOf(ir::UpdateSliceOp op) {
+  const llvm::ArrayRef<int64_t> base = ir::TensorTypeOf(op.getBase()).getShape();
+  const llvm::ArrayRef<int64_t> src = ir::TensorTypeOf(op.getSrc()).getShape();
+  int64_t offset = 0, unit = 1;
+  bool whole = true;  // of the dims further in
+  for (size_t d = base.size(); d-- > 0;) {
+    if (src[d] != 1 && (!whole || op.getStride()[d] != 1)) return std::nullopt;
+    whole &= src[d] == base[d];
+    offset += op.getStart()[d] * unit;
+    unit *= base[d];
+  }
+  return offset;
+}
+
+std::unique_ptr<mlir::Pass> CreatePlaceUpdatesPass() { return std::make_unique<PlaceUpdates>(); }
+
+}  // namespace tpu::host

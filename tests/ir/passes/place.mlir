@@ -1,0 +1,43 @@
+// RUN: tpu-opt %s --split-input-file --place-updates | FileCheck %s
+
+// Gradients into a bucket: each is written in its place.
+// CHECK-LABEL: @bucket
+// CHECK: %[[U:.*]] = tpu.update_slice %arg1 into %arg0 at [4096] by [1] {in_place}
+// CHECK: tpu.update_slice {{.*}} into %[[U]] at [0] by [1] {in_place}
+func.func @bucket(%bucket: tensor<65536xf32>, %a: tensor<1000xf32>, %b: tensor<8x9xf32>) -> tensor<65536xf32> {
+  %0 = tpu.update_slice %a into %bucket at [4096] by [1] : tensor<1000xf32> into tensor<65536xf32>
+  %flat = tpu.reshape %b : (tensor<8x9xf32>) -> tensor<72xf32>
+  %1 = tpu.update_slice %flat into %0 at [0] by [1] : tensor<72xf32> into tensor<65536xf32>
+  return %1 : tensor<65536xf32>
+}
+
+// -----
+// Rows are consecutive elements, columns are not.
+// CHECK-LABEL: @rows
+// CHECK: tpu.update_slice %arg1 into %arg0 at [3, 0] by [1, 1] {in_place}
+// CHECK: tpu.update_slice %arg2 into %arg0 at [0, 3] by [1, 1] :
+func.func @rows(%x: tensor<256x256xf32>, %row: tensor<2x256xf32>, %column: tensor<256x1xf32>)
+    -> (tensor<256x256xf32>, tensor<256x256xf32>) {
+  %0 = tpu.update_slice %row into %x at [3, 0] by [1, 1] : tensor<2x256xf32> into tensor<256x256xf32>
+  %1 = tpu.update_slice %column into %x at [0, 3] by [1, 1] : tensor<256x1xf32> into tensor<256x256xf32>
+  return %0, %1 : tensor<256x256xf32>, tensor<256x256xf32>
+}
+
+// -----
+// Not a base that is computed here, or small, or mostly written; nor windows that meet, or what somebody reads between.
+// CHECK-LABEL: @others
+// CHECK-NOT: in_place
+func.func @others(%x: tensor<65536xf32>, %small: tensor<100xf32>, %a: tensor<60xf32>, %b: tensor<60000xf32>)
+    -> (tensor<65536xf32>, tensor<100xf32>, tensor<65536xf32>, tensor<65536xf32>, tensor<65536xf32>, tensor<65536xf32>) {
+  %computed = tpu.exp %x : tensor<65536xf32>
+  %0 = tpu.update_slice %a into %computed at [0] by [1] : tensor<60xf32> into tensor<65536xf32>
+  %1 = tpu.update_slice %a into %small at [0] by [1] : tensor<60xf32> into tensor<100xf32>
+  %2 = tpu.update_slice %b into %x at [0] by [1] : tensor<60000xf32> into tensor<65536xf32>
+  %3 = tpu.update_slice %a into %x at [30] by [1] : tensor<60xf32> into tensor<65536xf32>
+  %4 = tpu.update_slice %a into %3 at [80] by [1] : tensor<60xf32> into tensor<65536xf32>
+  %5 = tpu.update_slice %a into %x at [300] by [1] : tensor<60xf32> into tensor<65536xf32>
+  %6 = tpu.update_slice %a into %5 at [500] by [1] : tensor<60xf32> into tensor<65536xf32>
+  %7 = tpu.neg %5 : tensor<65536xf32>
+  return %0, %1, %2, %4, %6, %7 : tensor<65536xf32>, tensor<100xf32>, tensor<65536xf32>, tensor<65536xf32>,
+      tensor<65536xf32>, tensor<65536xf32>
+}

@@ -1,0 +1,148 @@
+// Updates in place: parts of a large value are computed where they belong, and nothing else is touched.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_replace.h"
+#include "tests/unit/compiler/host_testing.h"
+
+namespace tpu::host {
+namespace {
+
+// `text` with a bucket of 2^16 floats for $B.
+std::string WithBucket(const std::string& text) { return absl::StrReplaceAll(text, {{"$B", "tensor<65536xf32>"}}); }
+
+struct Outcome {
+  std::vector<float> bucket;  // the first output
+  std::vector<std::vector<float>> rest;
+  bool in_place = false;  // the first output has the first input's memory
+};
+
+Outcome OutcomeOf(const std::string& text, const std::vector<std::vector<float>>& inputs, bool donate) {
+  Outcome outcome;
+  auto program = CompileText(text);
+  EXPECT_TRUE(program.ok()) << program.status();
+  if (!program.ok()) return outcome;
+  Device& device = TestDevice();
+  auto executable = device.Load(*program);
+  std::vector<Argument> arguments(inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    arguments[i].buffer =
+        *device.MakeValue({DType::kFloat32, {static_cast<int64_t>(inputs[i].size())}}, inputs[i].data());
+    arguments[i].donated = donate;
+  }
+  const void* const memory = arguments[0].buffer->data();
+  std::vector<BufferRef> outputs(program->outputs.size());
+  const absl::Status status = (*executable)->Launch(absl::MakeSpan(arguments), absl::MakeSpan(outputs), nullptr);
+  EXPECT_TRUE(status.ok()) << status;
+  if (!status.ok()) return outcome;
+  outcome.in_place = outputs[0]->data() == memory;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const float* data = static_cast<const float*>(outputs[i]->data());
+    outcome.rest.emplace_back(data, data + outputs[i]->bytes() / sizeof(float));
+  }
+  outcome.bucket = std::move(outcome.rest.front());
+  outcome.rest.erase(outcome.rest.begin());
+  return outcome;
+}
+
+// A product, scaled; a vector as it is; and the base's own elements, doubled.
+const std::string kWritten = WithBucket(R"(
+  func.func @fragment(%bucket: $B, %x: tensor<8x64xf32>, %y: tensor<8x32xf32>, %bias: tensor<100xf32>) -> $B {
+    %half = tpu.constant dense<0.5> : tensor<64x32xf32>
+    %w = tpu.dot %x, %y batch [] x [] contract [0] x [0]
+        : (tensor<8x64xf32>, tensor<8x32xf32>) -> tensor<64x32xf32>
+    %scaled = tpu.mul %w, %half : tensor<64x32xf32>
+    %flat = tpu.reshape %scaled : (tensor<64x32xf32>) -> tensor<2048xf32>
+    %0 = tpu.update_slice %flat into %bucket at [1000] by [1] : tensor<2048xf32> into $B
+    %1 = tpu.update_slice %bias into %0 at [13] by [1] : tensor<100xf32> into $B
+    %own = tpu.slice %bucket [5000] to [9000] by [1] : ($B) -> tensor<4000xf32>
+    %twice = tpu.add %own, %own : tensor<4000xf32>
+    %2 = tpu.update_slice %twice into %1 at [5000] by [1] : tensor<4000xf32> into $B
+    return %2 : $B
+  })");
+
+std::vector<float> Expected(std::vector<float> bucket, const std::vector<float>& x, const std::vector<float>& y,
+                            const std::vector<float>& bias) {
+  for (int i = 0; i < 64; ++i) {
+    for (int j = 0; j < 32; ++j) {
+      float sum = 0;
+      for (int k = 0; k < 8; ++k) sum += x[k * 64 + i] * y[k * 32 + j];
+      bucket[1000 + i * 32 + j] = 0.5f * sum;
+    }
+  }
+  std::copy(bias.begin(), bias.end(), bucket.begin() + 13);
+  for (int i = 5000; i < 9000; ++i) bucket[i] *= 2;
+  return bucket;
+}
+
+TEST(UpdatesInPlace, WriteTheirPartsOnly) {
+  const auto bucket = Ramp(65536), x = Ramp(512, 0.2f), y = Ramp(256, 0.3f), bias = Ramp(100, 0.1f);
+  const auto want = Expected(bucket, x, y, bias);
+  for (bool donate : {true, false}) {
+    const Outcome got = OutcomeOf(kWritten, {bucket, x, y, bias}, donate);
+    EXPECT_EQ(got.in_place, donate);
+    ASSERT_EQ(got.bucket.size(), want.size());
+    for (size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got.bucket[i], want[i], 1e-4) << i;
+  }
+  int64_t items = 0;
+  for (const Step& step : StepsOf(kWritten)) {
+    if (step.kind == Step::Kind::kKernel) items += step.kernel.extent;
+  }
+  EXPECT_LT(items, 8);  // none of them over the bucket's 65536 elements
+}
+
+TEST(UpdatesInPlace, AProductIsWrittenWhereItBelongs) {
+  const std::string text = WithBucket(R"(
+    func.func @fragment(%bucket: $B, %x: tensor<8x64xf32>, %y: tensor<8x32xf32>) -> $B {
+      %w = tpu.dot %x, %y batch [] x [] contract [0] x [0]
+          : (tensor<8x64xf32>, tensor<8x32xf32>) -> tensor<64x32xf32>
+      %flat = tpu.reshape %w : (tensor<64x32xf32>) -> tensor<2048xf32>
+      %0 = tpu.update_slice %flat into %bucket at [7] by [1] : tensor<2048xf32> into $B
+      return %0 : $B
+    })");
+  const std::vector<Step> steps = StepsOf(text);
+  ASSERT_EQ(steps.size(), 2u);
+  EXPECT_EQ(steps[0].kind, Step::Kind::kCopy);  // of the bucket, over itself where it is donated
+  EXPECT_EQ(steps[1].kind, Step::Kind::kGemm);
+  const auto bucket = Ramp(65536), x = Ramp(512, 0.2f), y = Ramp(256, 0.3f);
+  EXPECT_EQ(OutcomeOf(text, {bucket, x, y}, true).bucket, OutcomeOf(text, {bucket, x, y}, false).bucket);
+}
+
+TEST(UpdatesInPlace, OtherReadersOfTheBaseSeeItsOldElements) {
+  const std::string text = WithBucket(R"(
+    func.func @fragment(%bucket: $B, %y: tensor<1000xf32>) -> ($B, $B) {
+      %0 = tpu.update_slice %y into %bucket at [500] by [1] : tensor<1000xf32> into $B
+      %1 = tpu.add %0, %bucket : $B
+      return %0, %1 : $B, $B
+    })");
+  const auto bucket = Ramp(65536), y = Ramp(1000, 0.1f);
+  for (bool donate : {true, false}) {
+    const Outcome got = OutcomeOf(text, {bucket, y}, donate);
+    EXPECT_FALSE(got.in_place);
+    ASSERT_EQ(got.rest.size(), 1u);
+    for (int i = 0; i < 65536; ++i) {
+      const float now = i >= 500 && i < 1500 ? y[i - 500] : bucket[i];
+      ASSERT_EQ(got.bucket[i], now) << i;
+      ASSERT_EQ(got.rest[0][i], now + bucket[i]) << i;
+    }
+  }
+}
+
+TEST(UpdatesInPlace, ElementsThatMoveAreNotWrittenOverBeforeTheyAreRead) {
+  const std::string text = WithBucket(R"(
+    func.func @fragment(%bucket: $B) -> $B {
+      %from = tpu.slice %bucket [0] to [30000] by [1] : ($B) -> tensor<30000xf32>
+      %0 = tpu.update_slice %from into %bucket at [100] by [1] : tensor<30000xf32> into $B
+      return %0 : $B
+    })");
+  const auto bucket = Ramp(65536);
+  for (bool donate : {true, false}) {
+    const Outcome got = OutcomeOf(text, {bucket}, donate);
+    for (int i = 0; i < 65536; ++i) {
+      ASSERT_EQ(got.bucket[i], i >= 100 && i < 30100 ? bucket[i - 100] : bucket[i]) << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tpu::host
