@@ -1,4 +1,5 @@
 // torch_tpu._C: devices, forks and the frames that are not the user's.
+#include "bindings/autograd_threads.h"
 #include "bindings/bindings.h"
 #include "bindings/python_frames.h"
 #include "dispatcher/streams.h"
@@ -36,6 +37,7 @@ void BindDevices(py::module_& m) {
   m.def("shutdown", [] {
     if (!Engine::IsInitialized() || InForkedChild()) return;
     py::gil_scoped_release release;
+    WaitForAutogradThreads();
     Engine::Get().Shutdown();
   });
   m.def("is_initialized", &Engine::IsInitialized);

@@ -216,6 +216,31 @@ def test_doctor():
         assert word in done.stdout
 
 
+def test_exit_waits_for_the_threads_of_backward():
+    # A thread of autograd's that is still to drop its last task when the interpreter ends would abort the process. Here
+    # that thread gets what other processes leave of one processor.
+    run_python(
+        """
+        import os, subprocess, sys, threading, time
+        import torch
+
+        def run_last(grad):
+            os.sched_setscheduler(threading.get_native_id(), os.SCHED_IDLE, os.sched_param(0))
+
+        cpu = {min(os.sched_getaffinity(0))}
+        for thread in os.listdir("/proc/self/task"):
+            os.sched_setaffinity(int(thread), cpu)
+        busy = "import time; end = time.time() + 3\nwhile time.time() < end: pass"
+        process = subprocess.Popen([sys.executable, "-c", busy])
+        time.sleep(0.3)
+        layer = torch.nn.Linear(3, 3, device="tpu")
+        layer.weight.register_hook(run_last)
+        layer.bias.register_hook(run_last)
+        layer(torch.ones(3, device="tpu")).sum().backward()
+        """
+    )
+
+
 def test_several_devices():
     run_python(
         """

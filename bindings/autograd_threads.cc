@@ -1,0 +1,31 @@
+#include "bindings/autograd_threads.h"
+
+#include <ATen/ops/empty.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "dispatcher/streams.h"
+
+namespace tpu {
+namespace {
+
+struct Threads : torch::autograd::Engine {
+  static bool Started(const Engine& engine) { return !(engine.*&Threads::device_ready_queues_).empty(); }
+};
+
+}  // namespace
+
+// A thread drops a task before it takes the next: one more, which holds nothing of Python's, is waited for.
+void WaitForAutogradThreads() {
+  torch::autograd::Engine& engine = torch::autograd::Engine::get_default_engine();
+  if (!Threads::Started(engine)) return;
+  for (int device = 0; device < DeviceCount(); ++device) {
+    const auto options =
+        at::TensorOptions().device(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(device));
+    const at::Tensor leaf = at::empty({0}, options).requires_grad_(true);
+    engine.execute({torch::autograd::impl::gradient_edge(leaf)}, {at::empty({0}, options)}, /*keep_graph=*/false,
+                   /*create_graph=*/false, /*accumulate_grad=*/true);
+  }
+}
+
+}  // namespace tpu
