@@ -1,0 +1,354 @@
+// What panels are made with: kernels that sum a tile of the result in registers, for each instruction set, and the
+// packing of their operands.
+//
+// Packed operands consist of words: an f32, or two bf16 that are neighbours along the depth. Included by panel_gemm.cc
+// alone, which asks the machine what it has.
+#pragma once
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "runtime/host/narrow_float.h"
+
+#define TPU_AVX2 __attribute__((target("avx2,fma")))
+#define TPU_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16")))
+#define TPU_AMX __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512vl,avx512bf16")))
+#define TPU_INLINE __attribute__((always_inline)) inline
+
+namespace tpu::host {
+
+// A kernel: c[kRows x kCols] (+)= sum over p of a[i * row_stride + p * depth_stride] * b[p * kCols + j]. Rows, Columns
+// and Packed are the same where strides are known, and so the addressing.
+// Written for each instruction set: a function's target can't depend on a template's argument.
+struct Avx2 {
+  static constexpr int64_t kRows = 6;   // by
+  static constexpr int64_t kCols = 16;  // are 12 registers of sums
+
+  TPU_AVX2 static TPU_INLINE void Multiply(int64_t depth, const float* a, int64_t row_stride, int64_t depth_stride,
+                                           const float* b, float* c, int64_t ldc, bool accumulate) {
+    __m256 sums[kRows][2];
+#pragma GCC unroll 6
+    for (int i = 0; i < kRows; ++i) sums[i][0] = sums[i][1] = _mm256_setzero_ps();
+#pragma GCC unroll 4
+    for (int64_t p = 0; p < depth; ++p) {
+      const __m256 left = _mm256_load_ps(b), right = _mm256_load_ps(b + 8);
+#pragma GCC unroll 6
+      for (int i = 0; i < kRows; ++i) {
+        const __m256 x = _mm256_broadcast_ss(a + i * row_stride);
+        sums[i][0] = _mm256_fmadd_ps(x, left, sums[i][0]);
+        sums[i][1] = _mm256_fmadd_ps(x, right, sums[i][1]);
+      }
+      a += depth_stride;
+      b += kCols;
+    }
+#pragma GCC unroll 6
+    for (int i = 0; i < kRows; ++i) {
+      float* to = c + i * ldc;
+      if (accumulate) {
+        sums[i][0] = _mm256_add_ps(sums[i][0], _mm256_loadu_ps(to));
+        sums[i][1] = _mm256_add_ps(sums[i][1], _mm256_loadu_ps(to + 8));
+      }
+      _mm256_storeu_ps(to, sums[i][0]);
+      _mm256_storeu_ps(to + 8, sums[i][1]);
+    }
+  }
+  TPU_AVX2 static void Rows(int64_t depth, const float* a, int64_t lda, const float* b, float* c, int64_t ldc,
+                            bool accumulate) {
+    Multiply(depth, a, lda, 1, b, c, ldc, accumulate);
+  }
+  TPU_AVX2 static void Columns(int64_t depth, const float* a, int64_t lda, const float* b, float* c, int64_t ldc,
+                               bool accumulate) {
+    Multiply(depth, a, 1, lda, b, c, ldc, accumulate);
+  }
+};
+
+// Of words that are f32 (T = float) or pairs of bf16. For f32 it uses nothing that only machines with bf16 have.
+template <typename T>
+struct Avx512 {
+  static constexpr int64_t kRows = 8;   // by
+  static constexpr int64_t kCols = 32;  // are 16 registers of sums
+
+  TPU_AVX512 static TPU_INLINE __m512 AddProduct(__m512 sum, __m512 x, __m512 y) {
+    if constexpr (std::is_same_v<T, float>) {
+      return _mm512_fmadd_ps(x, y, sum);
+    } else {
+      return _mm512_dpbf16_ps(sum, (__m512bh)x, (__m512bh)y);
+    }
+  }
+  TPU_AVX512 static TPU_INLINE void Multiply(int64_t depth, const float* a, int64_t row_stride, int64_t depth_stride,
+                                             const float* b, float* c, int64_t ldc, bool accumulate) {
+    __m512 sums[kRows][2];
+#pragma GCC unroll 8
+    for (int i = 0; i < kRows; ++i) sums[i][0] = sums[i][1] = _mm512_setzero_ps();
+#pragma GCC unroll 4
+    for (int64_t p = 0; p < depth; ++p) {
+      const __m512 left = _mm512_load_ps(b), right = _mm512_load_ps(b + 16);
+#pragma GCC unroll 8
+      for (int i = 0; i < kRows; ++i) {
+        const __m512 x = _mm512_set1_ps(a[i * row_stride]);
+        sums[i][0] = AddProduct(sums[i][0], x, left);
+        sums[i][1] = AddProduct(sums[i][1], x, right);
+      }
+      a += depth_stride;
+      b += kCols;
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < kRows; ++i) {
+      float* to = c + i * ldc;
+      if (accumulate) {
+        sums[i][0] = _mm512_add_ps(sums[i][0], _mm512_loadu_ps(to));
+        sums[i][1] = _mm512_add_ps(sums[i][1], _mm512_loadu_ps(to + 16));
+      }
+      _mm512_storeu_ps(to, sums[i][0]);
+      _mm512_storeu_ps(to + 16, sums[i][1]);
+    }
+  }
+  TPU_AVX512 static void Rows(int64_t depth, const float* a, int64_t lda, const float* b, float* c, int64_t ldc,
+                              bool accumulate) {
+    Multiply(depth, a, lda, 1, b, c, ldc, accumulate);
+  }
+  TPU_AVX512 static void Columns(int64_t depth, const float* a, int64_t lda, const float* b, float* c, int64_t ldc,
+                                 bool accumulate) {
+    Multiply(depth, a, 1, lda, b, c, ldc, accumulate);
+  }
+};
+
+TPU_AVX2 inline void Transpose(__m256 (&r)[8]) {
+  __m256 t[8], u[8];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    t[2 * i] = _mm256_unpacklo_ps(r[2 * i], r[2 * i + 1]);
+    t[2 * i + 1] = _mm256_unpackhi_ps(r[2 * i], r[2 * i + 1]);
+  }
+#pragma GCC unroll 2
+  for (int half = 0; half < 8; half += 4) {
+    u[half] = _mm256_shuffle_ps(t[half], t[half + 2], 0x44);
+    u[half + 1] = _mm256_shuffle_ps(t[half], t[half + 2], 0xEE);
+    u[half + 2] = _mm256_shuffle_ps(t[half + 1], t[half + 3], 0x44);
+    u[half + 3] = _mm256_shuffle_ps(t[half + 1], t[half + 3], 0xEE);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    r[i] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x20);
+    r[i + 4] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x31);
+  }
+}
+
+// The words of a row of elements.
+inline float Word(const float* row, int64_t p, int64_t /*depth*/) { return row[p]; }
+inline float Word(const BFloat16* row, int64_t p, int64_t depth) {
+  const uint32_t high = 2 * p + 1 < depth ? row[2 * p + 1].bits : 0;
+  return std::bit_cast<float>(high << 16 | row[2 * p].bits);
+}
+// Word p of eight neighbouring columns of elements, whose next row is `stride` further.
+TPU_AVX2 inline __m256 Words(const float* from, int64_t stride, int64_t p) {
+  return _mm256_loadu_ps(from + p * stride);
+}
+TPU_AVX2 inline __m256 Words(const BFloat16* from, int64_t stride, int64_t p) {
+  const auto load = [&](int64_t row) TPU_AVX2 {
+    return _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + row * stride)));
+  };
+  return _mm256_castsi256_ps(_mm256_or_si256(load(2 * p), _mm256_slli_epi32(load(2 * p + 1), 16)));
+}
+
+// A panel of `words`: out[p * kWidth + j]; zeros beyond `width` and `depth`. `along_depth`: element (p, j) is
+// from[j * stride + p], else from[p * stride + j].
+template <int64_t kWidth, typename T>
+TPU_AVX2 void Pack(const T* from, int64_t stride, bool along_depth, int64_t depth, int64_t width, int64_t words,
+                   float* out) {
+  constexpr int64_t kElements = sizeof(float) / sizeof(T);  // of a word
+  const int64_t whole = depth / kElements;
+  const bool by_eights = kWidth % 8 == 0 && width == kWidth;
+  int64_t p = 0;
+  if (by_eights && along_depth) {
+    for (; p + 8 <= whole; p += 8) {
+      for (int64_t part = 0; part < kWidth; part += 8) {
+        __m256 r[8];
+#pragma GCC unroll 8
+        for (int64_t j = 0; j < 8; ++j) {
+          r[j] = _mm256_loadu_ps(reinterpret_cast<const float*>(from + (part + j) * stride + p * kElements));
+        }
+        Transpose(r);
+#pragma GCC unroll 8
+        for (int64_t j = 0; j < 8; ++j) _mm256_store_ps(out + (p + j) * kWidth + part, r[j]);
+      }
+    }
+  } else if (by_eights) {
+    for (; p < whole; ++p) {
+#pragma GCC unroll 4
+      for (int64_t part = 0; part < kWidth; part += 8) {
+        _mm256_store_ps(out + p * kWidth + part, Words(from + part, stride, p));
+      }
+    }
+  }
+  for (; p < words; ++p) {
+    for (int64_t j = 0; j < kWidth; ++j) {
+      if (j >= width || p * kElements >= depth) {
+        out[p * kWidth + j] = 0;
+      } else if (along_depth) {
+        out[p * kWidth + j] = Word(from + j * stride, p, depth);
+      } else {
+        T column[kElements] = {};
+        for (int64_t e = 0; e < kElements && p * kElements + e < depth; ++e) {
+          column[e] = from[(p * kElements + e) * stride + j];
+        }
+        out[p * kWidth + j] = Word(column, 0, kElements);
+      }
+    }
+  }
+}
+
+// Of whole blocks: how rows of A are packed, and the product of a tile with them.
+template <typename T>
+struct Avx512Block : Avx512<T> {
+  using Element = T;
+  using Avx512<T>::kRows;
+  static constexpr int64_t kDepth = 384;  // words of a pass
+  static constexpr int64_t kGrain = 1;    // of them that are multiplied at once
+  struct Scope {};                        // what a thread needs around its products
+
+  static void PackLeft(const T* from, int64_t stride, bool along_depth, int64_t depth, int64_t rows, int64_t words,
+                       float* out) {
+    Pack<kRows>(from, stride, along_depth, depth, rows, words, out);
+  }
+  TPU_AVX512 static void Packed(int64_t depth, const float* a, const float* b, float* c, int64_t ldc, bool accumulate) {
+    Avx512<T>::Multiply(depth, a, 1, kRows, b, c, ldc, accumulate);
+  }
+};
+
+// bf16 by the matrix unit (AMX), whose tiles are 16 rows of 16 words. Rows of A stay rows when they are packed.
+struct AmxBlock {
+  using Element = BFloat16;
+  static constexpr int64_t kTile = 16;
+  static constexpr int64_t kRows = 2 * kTile, kCols = 2 * kTile;  // four tiles of sums
+  static constexpr int64_t kDepth = 192;                          // B's panel and A's rows share the first level cache
+  static constexpr int64_t kGrain = kTile;
+
+  // The intrinsics of tiles don't tell the compiler which memory they read and write.
+  static TPU_INLINE void MemoryFence() { asm volatile("" : : : "memory"); }
+
+  struct Scope {
+    TPU_AMX Scope() {
+      struct alignas(64) {
+        uint8_t palette = 1, start_row = 0, reserved[14] = {};
+        uint16_t row_bytes[16] = {};
+        uint8_t rows[16] = {};
+      } config;
+      for (int tile = 0; tile < 8; ++tile) {
+        config.row_bytes[tile] = kTile * sizeof(float);
+        config.rows[tile] = kTile;
+      }
+      const void* const published = &config;
+      asm volatile("" : : "r"(published) : "memory");
+      _tile_loadconfig(published);
+    }
+    TPU_AMX ~Scope() { _tile_release(); }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+  };
+
+  static void PackLeft(const BFloat16* from, int64_t stride, bool along_depth, int64_t depth, int64_t rows,
+                       int64_t words, float* out) {
+    if (along_depth) {
+      for (int64_t i = 0; i < kRows; ++i) {
+        const int64_t bytes = i < rows ? depth * static_cast<int64_t>(sizeof(BFloat16)) : 0;
+        char* const to = reinterpret_cast<char*>(out + i * words);
+        if (bytes > 0) std::memcpy(to, from + i * stride, static_cast<size_t>(bytes));
+        std::memset(to + bytes, 0, static_cast<size_t>(words * int64_t{sizeof(float)} - bytes));
+      }
+      return;
+    }
+    alignas(64) float columns[kTile * kRows];
+    for (int64_t p = 0; p < words; p += kTile) {
+      const int64_t left = std::max<int64_t>(0, depth - 2 * p);
+      Pack<kRows>(from + 2 * p * stride, stride, false, std::min(2 * kTile, left), rows, kTile, columns);
+      TransposeInto(columns, out + p, words);
+    }
+  }
+  TPU_AMX static void Rows(int64_t depth, const float* a, int64_t lda, const float* b, float* c, int64_t ldc,
+                           bool accumulate) {
+    const auto row_bytes = static_cast<size_t>(ldc) * sizeof(float),
+               left_bytes = static_cast<size_t>(lda) * sizeof(float);
+    constexpr size_t kPanelBytes = kCols * sizeof(float);
+    MemoryFence();
+    if (accumulate) {
+      _tile_loadd(0, c, row_bytes);
+      _tile_loadd(1, c + kTile, row_bytes);
+      _tile_loadd(2, c + kTile * ldc, row_bytes);
+      _tile_loadd(3, c + kTile * ldc + kTile, row_bytes);
+    } else {
+      _tile_zero(0);
+      _tile_zero(1);
+      _tile_zero(2);
+      _tile_zero(3);
+    }
+    for (int64_t p = 0; p < depth; p += kTile) {
+      _tile_loadd(4, a + p, left_bytes);
+      _tile_loadd(6, b + p * kCols, kPanelBytes);
+      _tile_loadd(7, b + p * kCols + kTile, kPanelBytes);
+      _tile_loadd(5, a + kTile * lda + p, left_bytes);
+      _tile_dpbf16ps(0, 4, 6);
+      _tile_dpbf16ps(1, 4, 7);
+      _tile_dpbf16ps(2, 5, 6);
+      _tile_dpbf16ps(3, 5, 7);
+    }
+    _tile_stored(0, c, row_bytes);
+    _tile_stored(1, c + kTile, row_bytes);
+    _tile_stored(2, c + kTile * ldc, row_bytes);
+    _tile_stored(3, c + kTile * ldc + kTile, row_bytes);
+    MemoryFence();
+  }
+  static void Packed(int64_t depth, const float* a, const float* b, float* c, int64_t ldc, bool accumulate) {
+    Rows(depth, a, depth, b, c, ldc, accumulate);
+  }
+
+ private:
+  // from[p * kRows + i], a tile's words of depth, to to[i * stride + p].
+  TPU_AVX2 static void TransposeInto(const float* from, float* to, int64_t stride) {
+    for (int64_t i = 0; i < kRows; i += 8) {
+      for (int64_t p = 0; p < kTile; p += 8) {
+        __m256 r[8];
+#pragma GCC unroll 8
+        for (int64_t j = 0; j < 8; ++j) r[j] = _mm256_load_ps(from + (p + j) * kRows + i);
+        Transpose(r);
+#pragma GCC unroll 8
+        for (int64_t j = 0; j < 8; ++j) _mm256_storeu_ps(to + (i + j) * stride + p, r[j]);
+      }
+    }
+  }
+};
+
+// Some of 16 neighbours.
+TPU_AVX512 inline __m512 Load(__mmask16 some, const float* from) { return _mm512_maskz_loadu_ps(some, from); }
+TPU_AVX512 inline __m512 Load(__mmask16 some, const BFloat16* from) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(some, from)), 16));
+}
+TPU_AVX512 inline void Store(__mmask16 some, float* to, __m512 v) { _mm512_mask_storeu_ps(to, some, v); }
+TPU_AVX512 inline void Store(__mmask16 some, BFloat16* to, __m512 v) {  // rounds as BFloat16(float) does
+  const __m512i bits = _mm512_castps_si512(v), high = _mm512_srli_epi32(bits, 16);
+  const __m512i half = _mm512_add_epi32(_mm512_set1_epi32(0x7fff), _mm512_and_si512(high, _mm512_set1_epi32(1)));
+  const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(bits, half), 16);
+  const __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+  const __m512i result = _mm512_mask_or_epi32(rounded, nan, high, _mm512_set1_epi32(0x40));
+  _mm512_mask_cvtepi32_storeu_epi16(to, some, result);
+}
+
+// Sums to their place, rounded to Out.
+template <typename Out>
+TPU_AVX512 void Put(const float* sums, int64_t stride, int64_t rows, int64_t cols, Out* to, int64_t ldc, bool add) {
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < cols; j += 16) {
+      const auto some = static_cast<__mmask16>((uint32_t{1} << std::min<int64_t>(16, cols - j)) - 1);
+      const __m512 sum = Load(some, sums + i * stride + j);
+      Out* const place = to + i * ldc + j;
+      Store(some, place, add ? _mm512_add_ps(Load(some, place), sum) : sum);
+    }
+  }
+}
+
+}  // namespace tpu::host
