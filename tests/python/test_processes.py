@@ -230,8 +230,8 @@ def test_exit_waits_for_the_threads_of_backward():
         cpu = {min(os.sched_getaffinity(0))}
         for thread in os.listdir("/proc/self/task"):
             os.sched_setaffinity(int(thread), cpu)
-        busy = "import time; end = time.time() + 3\nwhile time.time() < end: pass"
-        process = subprocess.Popen([sys.executable, "-c", busy])
+        busy = "import time; end = time.time() + 3; [0 for _ in iter(lambda: time.time() < end, False)]"
+        subprocess.Popen([sys.executable, "-c", busy])
         time.sleep(0.3)
         layer = torch.nn.Linear(3, 3, device="tpu")
         layer.weight.register_hook(run_last)
