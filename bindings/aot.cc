@@ -47,10 +47,10 @@ void BindAot(py::module_& m) {
         py::gil_scoped_release release;
         return ValueOrThrow(pjrt::MakeTopology(plugin, name));
       }))
-      .def("compile", [](pjrt::Topology& topology, const std::string& stablehlo) {
+      .def("compile", [](pjrt::Topology& topology, const std::string& stablehlo, int replicas) {
         const pjrt::AotReport report = [&] {
           py::gil_scoped_release release;
-          return ValueOrThrow(topology.Compile(stablehlo));
+          return ValueOrThrow(topology.Compile(stablehlo, replicas));
         }();
         py::dict result;
         result["argument_bytes"] = report.argument_bytes;

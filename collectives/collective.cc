@@ -62,20 +62,6 @@ absl::Status CheckReduction(const Collective& c) {
 
 }  // namespace
 
-std::string NameOf(Verb verb) {
-  constexpr const char* kNames[] = {"broadcast",      "scatter",    "gather", "all_gather",
-                                    "reduce_scatter", "all_reduce", "reduce", "all_to_all",
-                                    "barrier",        "send",       "recv"};
-  return kNames[static_cast<int>(verb)];
-}
-
-std::string NameOf(ReduceOp op) {
-  constexpr const char* kNames[] = {"sum", "avg", "product", "min", "max", "band", "bor", "bxor", "premul_sum"};
-  return kNames[static_cast<int>(op)];
-}
-
-bool Reduces(Verb verb) { return verb == Verb::kReduceScatter || verb == Verb::kAllReduce || verb == Verb::kReduce; }
-
 std::string Collective::Describe() const {
   if (verb == Verb::kBarrier) return "barrier()";
   const auto elements = [this](const std::vector<Piece>& pieces) {

@@ -14,29 +14,9 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
-#include "runtime/dtype.h"
+#include "runtime/exchange.h"
 
 namespace tpu {
-
-enum class Verb : uint8_t {
-  kBroadcast,      // inputs: root's one; outputs: one on the others
-  kScatter,        // inputs: one a rank, on root; outputs: one
-  kGather,         // inputs: one; outputs: one a rank, on root
-  kAllGather,      // inputs: one; outputs: one a rank
-  kReduceScatter,  // inputs: one a rank; outputs: one
-  kAllReduce,      // inputs: one; outputs: one
-  kReduce,         // inputs: one; outputs: one on root
-  kAllToAll,       // inputs: one a rank; outputs: one a rank
-  kBarrier,        // neither
-  kSend,           // inputs: one
-  kRecv,           // outputs: one
-};
-
-enum class ReduceOp : uint8_t { kSum, kAverage, kProduct, kMin, kMax, kBitAnd, kBitOr, kBitXor, kPremulSum };
-
-std::string NameOf(Verb verb);
-std::string NameOf(ReduceOp op);
-bool Reduces(Verb verb);
 
 inline constexpr int kAnyRank = -1;  // of a kRecv: whoever sends first
 
@@ -55,6 +35,8 @@ struct Collective {
   int peer = 0;      // the root; of sends and receives the other rank, or kAnyRank
   int tag = 0;
   std::vector<Piece> inputs, outputs;
+  // The ranks' devices move the elements (device_ranks.h): the group announces and compares only, pieces have no data.
+  bool by_devices = false;
 
   // "all_reduce(sum, f32[16])"
   std::string Describe() const;
@@ -73,6 +55,8 @@ class Group {
   // The error of a rank that died, stalled beyond the timeout, or does something else names it and both collectives.
   // It is every other rank's too, and that of all collectives after it.
   virtual absl::Status Run(const Collective& collective) = 0;
+  // Within a collective that is by_devices: until all ranks have come as far. Errors as of Run.
+  virtual absl::Status Turn() { return absl::UnimplementedError("the ranks of this group have no devices in common"); }
   // A kRecv from kAnyRank: of the first message with its tag from a rank that `may` be the source (asked again and
   // again). Returns that rank.
   virtual absl::StatusOr<int> ReceiveAny(const Collective& collective, absl::FunctionRef<bool(int rank)> may) = 0;

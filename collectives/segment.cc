@@ -17,6 +17,7 @@
 #include <sstream>
 #include <thread>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -79,6 +80,9 @@ absl::StatusOr<std::shared_ptr<Segment>> Segment::Create(int ranks) {
 }
 
 std::string Segment::Address() const { return absl::StrCat("/proc/", getpid(), "/fd/", fd_); }
+bool Segment::IsOfThisProcess(const std::string& address) {
+  return absl::StartsWith(address, absl::StrCat("/proc/", getpid(), "/"));
+}
 
 absl::StatusOr<std::shared_ptr<Segment>> Segment::Open(const std::string& address, int ranks) {
   const int fd = open(address.c_str(), O_RDWR | O_CLOEXEC);

@@ -69,6 +69,7 @@ class Segment {
   static absl::StatusOr<std::shared_ptr<Segment>> Create(int ranks);
   // What Open takes, in any process of this user on this host.
   std::string Address() const;
+  static bool IsOfThisProcess(const std::string& address);
   static absl::StatusOr<std::shared_ptr<Segment>> Open(const std::string& address, int ranks);
   ~Segment();
 

@@ -65,6 +65,7 @@ class SharedMemoryGroup final : public Group {
     if (c.verb == Verb::kSend) return Send(c);
     if (c.verb == Verb::kRecv) return Receive(c);
     rounds_.Open(c, ShapeOf(c));
+    if (c.by_devices) return Agree(c);
     switch (c.verb) {
       case Verb::kBroadcast:
         return Broadcast(c);
@@ -79,8 +80,15 @@ class SharedMemoryGroup final : public Group {
       case Verb::kReduce:
         return Direct(c) ? ReduceDirectly(c) : ReduceByParts(c);
       default:
-        return Barrier();
+        return Agree(c);
     }
+  }
+
+  absl::Status Turn() override {
+    RETURN_IF_ERROR(rounds_.Publish([](char*) {}));
+    for (int r = 0; r < size(); ++r) RETURN_IF_ERROR(rounds_.Await(r));
+    rounds_.Finish();
+    return absl::OkStatus();
   }
 
   absl::StatusOr<int> ReceiveAny(const Collective& c, absl::FunctionRef<bool(int)> may) override {
@@ -110,8 +118,9 @@ class SharedMemoryGroup final : public Group {
   }
 
  private:
-  absl::Status Barrier() {
+  absl::Status Agree(const Collective& c) {
     RETURN_IF_ERROR(rounds_.Publish([](char*) {}));
+    if (c.verb == Verb::kAllToAll) RETURN_IF_ERROR(ComparePieces(c));
     rounds_.Finish();
     return absl::OkStatus();
   }
@@ -305,15 +314,19 @@ class SharedMemoryGroup final : public Group {
     Combine(c.dtype, c.op, sources, scales, bytes / static_cast<int64_t>(SizeOf(c.dtype)), out);
   }
 
+  static int64_t ChunksOf(const Collective& c, const Piece& message) {
+    return c.by_devices ? 1 : RoundsFor(message.bytes, Segment::kMailBytes);
+  }
+
   absl::Status Send(const Collective& c) {
     Mailbox& box = segment_->mailbox(rank(), c.peer);
     uint64_t& chunk = chunks_sent_[c.peer];
     const Piece& piece = c.inputs[0];
-    for (int64_t i = 0, n = RoundsFor(piece.bytes, Segment::kMailBytes); i < n; ++i, ++chunk) {
+    for (int64_t i = 0, n = ChunksOf(c, piece); i < n; ++i, ++chunk) {
       const auto room = [&] { return box.taken.load(std::memory_order_acquire) + 2 > chunk; };
       if (!room()) RETURN_IF_ERROR(rounds_.WaitFor(c.peer, room, [&] { return c.Describe(); }));
       const Part part = PartOf(piece, i, Segment::kMailBytes);
-      Copy(segment_->mail(rank(), c.peer, chunk), piece.data + part.begin, part.bytes);
+      if (!c.by_devices) Copy(segment_->mail(rank(), c.peer, chunk), piece.data + part.begin, part.bytes);
       if (i == 0) box.letters[chunk % 2] = {piece.bytes, c.tag, static_cast<uint8_t>(c.dtype)};
       box.sent.store(chunk + 1, std::memory_order_seq_cst);
       rounds_.Changed();
@@ -332,7 +345,7 @@ class SharedMemoryGroup final : public Group {
     Mailbox& box = segment_->mailbox(c.peer, rank());
     uint64_t& chunk = chunks_taken_[c.peer];
     const Piece& piece = c.outputs[0];
-    for (int64_t i = 0, n = RoundsFor(piece.bytes, Segment::kMailBytes); i < n; ++i, ++chunk) {
+    for (int64_t i = 0, n = ChunksOf(c, piece); i < n; ++i, ++chunk) {
       const auto there = [&] { return box.sent.load(std::memory_order_acquire) > chunk; };
       if (!there()) RETURN_IF_ERROR(rounds_.WaitFor(c.peer, there, [&] { return c.Describe(); }));
       const Mailbox::Letter& letter = box.letters[chunk % 2];
@@ -344,7 +357,7 @@ class SharedMemoryGroup final : public Group {
                                          ", while rank ", rank(), " is at ", c.Describe()));
       }
       const Part part = PartOf(piece, i, Segment::kMailBytes);
-      Copy(piece.data + part.begin, segment_->mail(c.peer, rank(), chunk), part.bytes);
+      if (!c.by_devices) Copy(piece.data + part.begin, segment_->mail(c.peer, rank(), chunk), part.bytes);
       box.taken.store(chunk + 1, std::memory_order_seq_cst);
       rounds_.Changed();
     }

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "compiler/fragment.h"
+#include "runtime/exchange.h"
 #include "runtime/program.h"
 
 namespace tpu {
@@ -31,6 +32,10 @@ class CompilerBackend {
   virtual bool IsBoundary(const Call& call) const = 0;
   // True when the call's scalar arguments shape its code (an exponent): they are recorded as attributes.
   virtual bool StaticScalars(const std::string& op) const = 0;
+  // For devices that run a program together (Device::LoadJoint).
+  virtual absl::StatusOr<Program> CompileExchange(const Exchange& exchange) {
+    return absl::UnimplementedError("this backend writes no programs for several devices");
+  }
   // Part of every cache key: the compiler's build and options. Changes whenever the same fragment may compile to
   // other bytes.
   virtual std::string Fingerprint() const = 0;

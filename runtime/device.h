@@ -64,6 +64,22 @@ class Executable {
   virtual bool brief() const { return false; }
 };
 
+// What one device has of a launch of several.
+struct Share {
+  const Stream* stream = nullptr;  // whose task brings it: Device::Synchronize waits for it there
+  absl::Span<Argument> inputs;
+  absl::Span<BufferRef> outputs;
+};
+
+// A program that several devices run at once, and in which they exchange elements.
+class JointExecutable {
+ public:
+  virtual ~JointExecutable() = default;
+  // One share for each device, in the order of LoadJoint. As Executable::Launch; nothing is donated. An error that
+  // shows later belongs to the results of all devices.
+  virtual absl::Status Launch(absl::Span<const Share> shares) = 0;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -91,6 +107,11 @@ class Device {
   // What is kept of a program that the backend made: a device whose own compiler goes on from there adds its result.
   virtual absl::StatusOr<Program> Complete(Program program) { return program; }
   virtual absl::StatusOr<std::unique_ptr<Executable>> Load(const Program& program) = 0;
+  // A program that `devices`, of which this is the first, run together. Unimplemented where they can't.
+  virtual absl::StatusOr<std::unique_ptr<JointExecutable>> LoadJoint(const Program& program,
+                                                                     absl::Span<Device* const> devices) {
+    return absl::UnimplementedError("these devices run no program together");
+  }
 
   virtual MemoryStats memory_stats() const = 0;
   virtual void ResetPeakMemoryStats() = 0;

@@ -12,6 +12,7 @@
 
 #include "collectives/c10d/tensors.h"
 #include "collectives/collective.h"
+#include "collectives/device_ranks.h"
 #include "runtime/device.h"
 #include "runtime/stream.h"
 
@@ -19,8 +20,9 @@ namespace tpu {
 
 class CollectiveLaunch {
  public:
-  CollectiveLaunch(std::shared_ptr<Group> group, Device& device, Collective collective,
-                   const std::vector<Source>& sources, const std::vector<Target>& targets,
+  // `ranks` is null where the ranks' devices can't exchange elements themselves.
+  CollectiveLaunch(std::shared_ptr<Group> group, std::shared_ptr<DeviceRanks> ranks, Device& device,
+                   Collective collective, const std::vector<Source>& sources, const std::vector<Target>& targets,
                    std::vector<const TensorType*> types);
 
   // It also comes after what is queued on this stream now, though it reads none of that.
@@ -34,17 +36,21 @@ class CollectiveLaunch {
  private:
   absl::Status RunInPlace(absl::Span<Argument> arguments, absl::Span<BufferRef> results);
   absl::Status RunOnHostCopies(absl::Span<Argument> arguments, absl::Span<BufferRef> results);
-  absl::Status RunGroup();
+  absl::Status RunOnDevices(absl::Span<Argument> arguments, absl::Span<BufferRef> results);
+  DeviceRanks::PartRef PartOf(absl::Span<Argument> arguments) const;
+  absl::StatusOr<int> RunGroup();  // a message's source
   // Gives the pieces of operand (or result) `index` their addresses in `data`.
   static void Place(std::vector<Piece>& pieces, size_t first, size_t count, char* data);
 
   // Where an operand's or result's pieces are among the collective's, and where they begin in its buffer.
   struct Slice {
+    const TensorType* type = nullptr;
     int64_t offset = 0;
     size_t first_piece = 0, pieces = 0;
     int in_place = -1;
   };
   const std::shared_ptr<Group> group_;
+  const std::shared_ptr<DeviceRanks> ranks_;
   Device& device_;
   Collective collective_;
   const std::vector<const TensorType*> types_;

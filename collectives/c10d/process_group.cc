@@ -56,9 +56,10 @@ std::vector<int64_t> BytesOfSplits(const at::Tensor& tensor, const std::vector<i
 }  // namespace
 
 ProcessGroupTpu::ProcessGroupTpu(int rank, int size, milliseconds timeout, std::shared_ptr<Group> group,
-                                 c10::intrusive_ptr<c10d::Backend> gloo)
+                                 std::shared_ptr<DeviceRanks> ranks, c10::intrusive_ptr<c10d::Backend> gloo)
     : Backend(rank, size),
       group_(std::move(group)),
+      ranks_(std::move(ranks)),
       gloo_(std::move(gloo)),
       options_(c10::make_intrusive<TpuOptions>(timeout)) {
   std::lock_guard<std::mutex> lock(AllMutex());
@@ -210,16 +211,13 @@ c10::intrusive_ptr<TpuWork> ProcessGroupTpu::Queue(Issue issue) {
   const std::string what = NameOf(c.verb);
   if (c.verb == Verb::kBarrier) Engine::Get().CutStream(CurrentStream(device), CutReason::kCollective, what);
 
-  std::vector<ValueRef> operands;
-  operands.reserve(issue.sources.size());
-  for (Source& s : issue.sources) operands.push_back(std::move(s.value));
   std::vector<const TensorType*> types;
   types.reserve(issue.targets.size());
   for (const Target& t : issue.targets) {
     types.push_back(&InternLayout(t.tensor.scalar_type(), t.tensor.sizes())->type);
   }
-  auto launch =
-      std::make_shared<CollectiveLaunch>(group_, Engine::Get().device(device), c, issue.sources, issue.targets, types);
+  auto launch = std::make_shared<CollectiveLaunch>(group_, ranks_, Engine::Get().device(device), c, issue.sources,
+                                                   issue.targets, types);
   if (c.verb == Verb::kBarrier) launch->WaitFirst(CurrentStream(device));
   std::shared_ptr<std::atomic<int>> source;
   if (c.verb == Verb::kRecv) {
@@ -227,6 +225,9 @@ c10::intrusive_ptr<TpuWork> ProcessGroupTpu::Queue(Issue issue) {
     OrderReceive(c.peer, *launch);
     launch->TellSource(source);
   }
+  std::vector<ValueRef> operands;
+  operands.reserve(issue.sources.size());
+  for (Source& s : issue.sources) operands.push_back(std::move(s.value));
   auto outcome = std::make_shared<absl::Status>();
   External::Queued queued = External::Enqueue(
       stream, std::move(operands), types, what, Timeline::Get().recording() ? c.Describe() : what,

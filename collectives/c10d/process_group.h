@@ -19,6 +19,7 @@
 #include "collectives/c10d/tensors.h"
 #include "collectives/c10d/work.h"
 #include "collectives/collective.h"
+#include "collectives/device_ranks.h"
 
 namespace tpu {
 
@@ -100,7 +101,7 @@ class ProcessGroupTpu final : public c10d::Backend {
   };
 
   ProcessGroupTpu(int rank, int size, std::chrono::milliseconds timeout, std::shared_ptr<Group> group,
-                  c10::intrusive_ptr<c10d::Backend> gloo);
+                  std::shared_ptr<DeviceRanks> ranks, c10::intrusive_ptr<c10d::Backend> gloo);
   friend class c10::intrusive_ptr<ProcessGroupTpu>;
 
   static Reduction ReductionOf(const c10d::ReduceOp& op);
@@ -116,6 +117,7 @@ class ProcessGroupTpu final : public c10d::Backend {
   void Drain(std::chrono::milliseconds limit);
 
   const std::shared_ptr<Group> group_;
+  const std::shared_ptr<DeviceRanks> ranks_;  // null: ranks are processes
   const c10::intrusive_ptr<c10d::Backend> gloo_;
   const c10::intrusive_ptr<Options> options_;
   std::mutex mutex_;                                 // guards what follows

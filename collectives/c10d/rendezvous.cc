@@ -11,6 +11,7 @@
 #include "collectives/segment.h"
 #include "collectives/shared_memory.h"
 #include "dispatcher/errors.h"
+#include "jit/engine.h"
 
 namespace tpu {
 namespace {
@@ -30,19 +31,34 @@ std::string Roster(const std::vector<std::string>& nonces) {
   return roster;
 }
 
-std::shared_ptr<Group> ShareMemory(c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout) {
+struct Shared {
+  std::shared_ptr<Group> group;
+  std::shared_ptr<DeviceRanks> ranks;  // null where the ranks are processes
+};
+
+Shared ShareMemory(c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout) {
   std::shared_ptr<Segment> segment;
+  std::string address;
   if (rank == 0) {
     segment = ValueOrThrow(Segment::Create(size));
-    store.set("tpu/segment", BytesOf(segment->Address()));
+    address = segment->Address();
+    store.set("tpu/devices", BytesOf(Nonce(rank)));
+    store.set("tpu/segment", BytesOf(address));
   } else {
-    segment = ValueOrThrow(Segment::Open(TextOf(store.get("tpu/segment")), size));
+    address = TextOf(store.get("tpu/segment"));
+    segment = ValueOrThrow(Segment::Open(address, size));
   }
-  std::shared_ptr<Group> group = MakeSharedMemoryGroup(segment, rank, timeout);
+  Shared shared{MakeSharedMemoryGroup(segment, rank, timeout), nullptr};
+  if (Segment::IsOfThisProcess(address)) store.add("tpu/threads", 1);
   // The address holds while rank 0 does: nobody goes on before everybody has opened it.
   if (store.add("tpu/opened", 1) == size) store.set("tpu/ready", BytesOf("1"));
   store.wait({"tpu/ready"}, timeout);
-  return group;
+  if (store.add("tpu/threads", 0) == size) {
+    shared.ranks = DeviceRanks::Named(TextOf(store.get("tpu/devices")), size, [](const Exchange& exchange) {
+      return Engine::Get().backend().CompileExchange(exchange);
+    });
+  }
+  return shared;
 }
 
 }  // namespace
@@ -94,10 +110,9 @@ bool ProcessGroupTpu::OnOneHost(const c10::intrusive_ptr<c10d::Store>& store, in
 c10::intrusive_ptr<ProcessGroupTpu> ProcessGroupTpu::Make(const c10::intrusive_ptr<c10d::Store>& store, int rank,
                                                           int size, std::chrono::milliseconds timeout,
                                                           c10::intrusive_ptr<c10d::Backend> gloo) {
-  std::shared_ptr<Group> group =
-      gloo ? std::shared_ptr<Group>(MakeGlooGroup(gloo, timeout)) : ShareMemory(*store, rank, size, timeout);
+  Shared shared = gloo ? Shared{MakeGlooGroup(gloo, timeout), nullptr} : ShareMemory(*store, rank, size, timeout);
   return c10::intrusive_ptr<ProcessGroupTpu>::unsafe_steal_from_new(
-      new ProcessGroupTpu(rank, size, timeout, std::move(group), std::move(gloo)));
+      new ProcessGroupTpu(rank, size, timeout, std::move(shared.group), std::move(shared.ranks), std::move(gloo)));
 }
 
 c10::intrusive_ptr<c10d::Backend> ProcessGroupTpu::split(const c10::intrusive_ptr<c10d::Store>& store,

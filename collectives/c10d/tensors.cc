@@ -4,6 +4,7 @@
 
 #include "dispatcher/storage.h"
 #include "dispatcher/values.h"
+#include "jit/engine.h"
 
 namespace tpu {
 namespace {
@@ -21,7 +22,11 @@ std::vector<int64_t> EqualPieces(const at::Tensor& t, int pieces) {
 Source ReadTensor(const at::Tensor& tensor, std::vector<int64_t> pieces) {
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   const TpuStorage& storage = TpuStorage::Of(impl);
-  if (storage.value() && storage.layout()->row_major && tensor.is_contiguous() && tensor.numel() > 0) {
+  const bool lies_there =
+      storage.value() && storage.layout()->row_major && tensor.is_contiguous() && tensor.numel() > 0;
+  // Memory without addresses has elements of one type.
+  if (lies_there && (storage.layout()->scalar_type == tensor.scalar_type() ||
+                     Engine::Get().device(tensor.device().index()).host_addressable())) {
     return {storage.value(), static_cast<int64_t>(tensor.storage_offset()) * static_cast<int64_t>(tensor.itemsize()),
             std::move(pieces)};
   }

@@ -6,6 +6,7 @@
 #include "compiler/import/import.h"
 #include "compiler/passes/run_passes.h"
 #include "compiler/stablehlo/emit.h"
+#include "compiler/stablehlo/exchange.h"
 #include "compiler/stablehlo/pipeline.h"
 #include "mlir/IR/MLIRContext.h"
 #include "mlir/Pass/PassManager.h"
@@ -19,6 +20,9 @@ class StablehloBackend : public CompilerBackend {
     mlir::MLIRContext context(mlir::MLIRContext::Threading::DISABLED);
     auto module = ImportFragment(context, fragment);
     return CompileModule(*module, fragment.StableKey());
+  }
+  absl::StatusOr<Program> CompileExchange(const Exchange& exchange) override {
+    return stablehlo::CompileExchange(exchange);
   }
   bool HoldsCalls() const override { return false; }
   bool CanLower(const Call& call) const override { return aten::CanLower(call, /*host_kernels=*/false); }

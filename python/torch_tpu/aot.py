@@ -7,7 +7,8 @@ bytes.
 
     --topology A,B     v4:2x2x1, v5e:2x2, v5p:2x2x1, v6e:2x2, tpu7x:2x2x1, ...
     --output DIR       StableHLO of each fragment, report.json, report.html (default: torch_tpu_aot)
-    --modules DIR      compiles the *.mlir files of DIR instead of running a script
+    --modules DIR      compiles the *.mlir files of DIR instead of running a script; one whose module says
+                       mhlo.num_replicas = N for N of the topology's devices together
     --jobs N           compilers at a time (default: one a core)
     --seconds S        compiles what it can in S seconds: a sample of the fragments
 """
@@ -18,6 +19,7 @@ import json
 import os
 import pathlib
 import queue
+import re
 import runpy
 import subprocess
 import sys
@@ -120,7 +122,9 @@ def work(plugin):
         try:
             if topology not in targets:
                 targets[topology] = _C.Topology(plugin, topology)
-            result = targets[topology].compile(pathlib.Path(path).read_text())
+            text = pathlib.Path(path).read_text()
+            replicas = re.search(r"mhlo.num_replicas = (\d+)", text)
+            result = targets[topology].compile(text, int(replicas[1]) if replicas else 1)
             # The plugin's figures of the whole; those of single operands are left out.
             result["costs"] = {name: cost for name, cost in result["costs"].items() if "{" not in name}
         except Exception as error:

@@ -1,6 +1,5 @@
 #include "runtime/pjrt/aot.h"
 
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -22,13 +21,14 @@ class PluginTopology final : public Topology {
     (void)TPU_PJRT_CALL(*api_, PJRT_TopologyDescription_Destroy, args);
   }
 
-  absl::StatusOr<AotReport> Compile(const std::string& stablehlo) override {
+  absl::StatusOr<AotReport> Compile(const std::string& stablehlo, int replicas) override {
     const PJRT_Program program = ProgramOf(stablehlo);
+    const std::string options = CompileOptionsForReplicas(replicas, {});
     auto args = TPU_PJRT_ARGS(PJRT_Compile);
     args.topology = topology_;
     args.program = &program;
-    args.compile_options = kOneDevice.data();
-    args.compile_options_size = kOneDevice.size();
+    args.compile_options = options.data();
+    args.compile_options_size = options.size();
     if (absl::Status s = TPU_PJRT_CALL(*api_, PJRT_Compile, args); !s.ok()) return s;
     AotReport report;
     absl::Status status = Measure(args.executable, report);
@@ -40,9 +40,6 @@ class PluginTopology final : public Topology {
   }
 
  private:
-  // CompileOptionsProto: executable_build_options (3) {num_replicas (4): 1, num_partitions (5): 1}.
-  static constexpr std::string_view kOneDevice{"\x1a\x04\x20\x01\x28\x01", 6};
-
   absl::Status Measure(PJRT_Executable* executable, AotReport& report) const {
     auto memory = TPU_PJRT_ARGS(PJRT_Executable_GetCompiledMemoryStats);
     memory.executable = executable;

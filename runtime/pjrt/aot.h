@@ -24,7 +24,8 @@ struct AotReport {
 class Topology {
  public:
   virtual ~Topology() = default;
-  virtual absl::StatusOr<AotReport> Compile(const std::string& stablehlo) = 0;
+  // For one of the topology's devices, or for so many together.
+  virtual absl::StatusOr<AotReport> Compile(const std::string& stablehlo, int replicas) = 0;
 };
 
 // `name` as the plugin knows it: "v5e:2x2".

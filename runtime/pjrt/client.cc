@@ -10,24 +10,30 @@
 namespace tpu::pjrt {
 namespace {
 
-// CompileOptionsProto: executable_build_options (3) {num_replicas (4): 1, num_partitions (5): 1},
-// compile_portable_executable (4): true, so that one executable runs on any device of the client.
-constexpr std::string_view kPortable("\x1a\x04\x20\x01\x28\x01\x20\x01", 8);
+// Protocol buffers, as far as compile options need them.
+std::string Varint(uint64_t n) {
+  std::string bytes;
+  for (; n >= 0x80; n >>= 7) bytes += static_cast<char>(n | 0x80);
+  return bytes + static_cast<char>(n);
+}
+std::string Number(int field, uint64_t n) { return Varint(static_cast<uint64_t>(field) << 3) + Varint(n); }
+std::string Message(int field, const std::string& bytes) {
+  return absl::StrCat(Varint(static_cast<uint64_t>(field) << 3 | 2), Varint(bytes.size()), bytes);
+}
+
+// CompileOptionsProto.compile_portable_executable (4): one executable runs on any device of the client.
+std::string Portable() { return CompileOptionsForReplicas(1, {}) + Number(4, 1); }
 
 // env_option_overrides (7): {key (1), value (2): {bool_field (2): false}}.
-std::string SwitchedOff(const std::string& flag) {
-  const std::string entry =
-      absl::StrCat(std::string("\x0a") + static_cast<char>(flag.size()), flag, std::string("\x12\x02\x10\x00", 4));
-  return absl::StrCat(std::string("\x3a") + static_cast<char>(entry.size()), entry);
-}
+std::string SwitchedOff(const std::string& flag) { return Message(7, Message(1, flag) + Message(2, Number(2, 0))); }
 
 // XLA's CPU compiler keeps the right operand of a product packed by its address: of two operands that lie at one place
 // one after the other the second is never seen. Its quick minimum and maximum lose NaN. With excess precision it leaves
 // out the rounding of a 16-bit result that is converted next.
-std::string CompileOptionsFor(const std::string& platform) {
-  if (platform != "cpu") return std::string(kPortable);
-  return absl::StrCat(std::string(kPortable), SwitchedOff("xla_cpu_use_xnnpack"),
-                      SwitchedOff("xla_cpu_enable_fast_min_max"), SwitchedOff("xla_allow_excess_precision"));
+std::string FlagsFor(const std::string& platform) {
+  if (platform != "cpu") return "";
+  return absl::StrCat(SwitchedOff("xla_cpu_use_xnnpack"), SwitchedOff("xla_cpu_enable_fast_min_max"),
+                      SwitchedOff("xla_allow_excess_precision"));
 }
 
 struct NamedOption {
@@ -61,6 +67,17 @@ std::vector<NamedOption> ParseOptions(const std::string& options) {
 }
 
 }  // namespace
+
+// executable_build_options (3): {num_replicas (4), num_partitions (5), device_assignment (9): {replica_count (1),
+// computation_count (2), computation_devices (3): {replica_device_ids (1), one after the other}}}.
+std::string CompileOptionsForReplicas(int replicas, absl::Span<const int> devices) {
+  std::string ids, assignment;
+  for (int id : devices) absl::StrAppend(&ids, Varint(static_cast<uint64_t>(id)));
+  if (!devices.empty()) {
+    assignment = Message(9, Number(1, devices.size()) + Number(2, 1) + Message(3, Message(1, ids)));
+  }
+  return Message(3, absl::StrCat(Number(4, static_cast<uint64_t>(replicas)), Number(5, 1), assignment));
+}
 
 PJRT_Program ProgramOf(const std::string& text) {
   static constexpr std::string_view kMlir = "mlir";
@@ -107,7 +124,7 @@ absl::Status Client::Describe() {
   name.client = client_;
   if (absl::Status s = TPU_PJRT_CALL(*api_, PJRT_Client_PlatformName, name); !s.ok()) return s;
   platform_.assign(name.platform_name, name.platform_name_size);
-  compile_options_ = CompileOptionsFor(platform_);
+  compile_options_ = Portable() + FlagsFor(platform_);
   auto version = TPU_PJRT_ARGS(PJRT_Client_PlatformVersion);
   version.client = client_;
   if (absl::Status s = TPU_PJRT_CALL(*api_, PJRT_Client_PlatformVersion, version); !s.ok()) return s;
@@ -132,13 +149,33 @@ std::string Client::KindOf(PJRT_Device* device) const {
   return std::string(kind.device_kind, kind.device_kind_size);
 }
 
-absl::StatusOr<PJRT_LoadedExecutable*> Client::CompileAndLoad(const std::string& text) {
+absl::StatusOr<PJRT_LoadedExecutable*> Client::CompileAndLoad(const std::string& text) const {
+  return CompileAndLoad(text, compile_options_);
+}
+
+absl::StatusOr<PJRT_LoadedExecutable*> Client::CompileAndLoadJoint(const std::string& text,
+                                                                   absl::Span<PJRT_Device* const> devices) const {
+  std::vector<int> ids;
+  for (PJRT_Device* device : devices) {
+    auto description = TPU_PJRT_ARGS(PJRT_Device_GetDescription);
+    description.device = device;
+    if (absl::Status s = TPU_PJRT_CALL(*api_, PJRT_Device_GetDescription, description); !s.ok()) return s;
+    auto id = TPU_PJRT_ARGS(PJRT_DeviceDescription_Id);
+    id.device_description = description.device_description;
+    if (absl::Status s = TPU_PJRT_CALL(*api_, PJRT_DeviceDescription_Id, id); !s.ok()) return s;
+    ids.push_back(id.id);
+  }
+  return CompileAndLoad(text, CompileOptionsForReplicas(static_cast<int>(ids.size()), ids) + FlagsFor(platform_));
+}
+
+absl::StatusOr<PJRT_LoadedExecutable*> Client::CompileAndLoad(const std::string& text,
+                                                              const std::string& options) const {
   const PJRT_Program program = ProgramOf(text);
   auto args = TPU_PJRT_ARGS(PJRT_Client_Compile);
   args.client = client_;
   args.program = &program;
-  args.compile_options = compile_options_.data();
-  args.compile_options_size = compile_options_.size();
+  args.compile_options = options.data();
+  args.compile_options_size = options.size();
   if (absl::Status s = TPU_PJRT_CALL(*api_, PJRT_Client_Compile, args); !s.ok()) return s;
   return args.executable;
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,10 @@ namespace tpu::pjrt {
 PJRT_Buffer_Type BufferType(DType dtype);
 // StableHLO text as the API takes it; `text` outlives the result.
 PJRT_Program ProgramOf(const std::string& text);
+
+// A CompileOptionsProto for a program of so many replicas; `devices`: where each runs, by the plugin's ids (may be left
+// to the plugin).
+std::string CompileOptionsForReplicas(int replicas, absl::Span<const int> devices);
 
 class Client {
  public:
@@ -35,7 +40,12 @@ class Client {
   // The plugin's own serialisation of the compiled text; empty where it can't serialise.
   absl::StatusOr<std::string> Compile(const std::string& text);
   absl::StatusOr<PJRT_LoadedExecutable*> Load(const std::string& serialized);
-  absl::StatusOr<PJRT_LoadedExecutable*> CompileAndLoad(const std::string& text);
+  absl::StatusOr<PJRT_LoadedExecutable*> CompileAndLoad(const std::string& text) const;
+  // A program that these devices run together, each as one of its replicas.
+  absl::StatusOr<PJRT_LoadedExecutable*> CompileAndLoadJoint(const std::string& text,
+                                                             absl::Span<PJRT_Device* const> devices) const;
+  // Held while the plugin is given a launch of several devices: every device has them in the same order.
+  std::mutex& joint_launch() { return joint_launch_; }
   void Destroy(PJRT_LoadedExecutable* executable) const;
 
   // Waits until `source` may change. A null source: zeros.
@@ -45,12 +55,14 @@ class Client {
  private:
   explicit Client(std::shared_ptr<const Api> api) : api_(std::move(api)) {}
   absl::Status Describe();
+  absl::StatusOr<PJRT_LoadedExecutable*> CompileAndLoad(const std::string& text, const std::string& options) const;
   absl::StatusOr<std::string> Serialized(PJRT_LoadedExecutable* executable) const;
 
   std::shared_ptr<const Api> api_;
   PJRT_Client* client_ = nullptr;
   std::vector<PJRT_Device*> devices_;
   std::string platform_, platform_version_, compile_options_;
+  std::mutex joint_launch_;
 };
 
 }  // namespace tpu::pjrt

@@ -31,17 +31,13 @@ class ModuleExecutable final : public Executable {
  private:
   // What one launch has: every input as a buffer, which of them are given up, and what comes back.
   struct Frame {
-    absl::InlinedVector<BufferRef, 16> held;  // scalars' buffers live as long as the launch
-    absl::InlinedVector<PJRT_Buffer*, 16> arguments;
+    Operands in;
     absl::InlinedVector<int64_t, 16> kept;    // inputs that must stay
     absl::InlinedVector<int64_t, 8> charges;  // of each result
     absl::InlinedVector<PJRT_Buffer*, 8> results;
-    FlightRefs before;  // launches that made the inputs and may not have ended
-    FlightRef failed;   // one that has, with an error
     PJRT_Event* done = nullptr;
   };
 
-  absl::Status Collect(absl::Span<Argument> inputs, Frame& frame) const;
   absl::Status Charge(absl::Span<Argument> inputs, Frame& frame) const;
   absl::Status Execute(Frame& frame) const;
   const TensorType& ResultType(uint32_t result) const;
@@ -64,16 +60,22 @@ absl::Status ModuleExecutable::Launch(absl::Span<Argument> inputs, absl::Span<Bu
                                                    outputs_.size()));
   }
   Frame frame;
-  if (absl::Status s = Collect(inputs, frame); !s.ok()) return s;
+  if (absl::Status s = frame.in.Collect(*place_, inputs, inputs_); !s.ok()) return s;
+  for (const Module::Output& output : module_.outputs) {
+    if (output.is_input && inputs[output.index].buffer) frame.in.held[output.index] = inputs[output.index].buffer;
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!GivenUp(inputs[i])) frame.kept.push_back(static_cast<int64_t>(i));
+  }
   std::vector<BufferRef> results(module_.results);
-  if (frame.failed != nullptr) {
+  if (frame.in.failed != nullptr) {
     for (uint32_t r = 0; r < module_.results; ++r) {
-      results[r] = MakeBuffer(place_, nullptr, ResultType(r), 0, frame.failed);
+      results[r] = MakeBuffer(place_, nullptr, ResultType(r), 0, frame.in.failed);
     }
   } else if (module_.results > 0) {
     if (absl::Status s = Charge(inputs, frame); !s.ok()) return s;
     const absl::Status status = Execute(frame);
-    const auto flight = std::make_shared<Flight>(place_->client, std::move(frame.before), explain);
+    const auto flight = std::make_shared<Flight>(place_->client, std::move(frame.in.before), explain);
     for (uint32_t r = 0; r < module_.results; ++r) {  // after an error too: what is charged goes back with them
       results[r] = MakeBuffer(place_, frame.results[r], ResultType(r), frame.charges[r], flight);
     }
@@ -83,39 +85,7 @@ absl::Status ModuleExecutable::Launch(absl::Span<Argument> inputs, absl::Span<Bu
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
     const Module::Output& output = module_.outputs[i];
-    outputs[i] = output.is_input ? frame.held[output.index] : results[output.index];
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ModuleExecutable::Collect(absl::Span<Argument> inputs, Frame& frame) const {
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (!inputs[i].buffer) {
-      absl::StatusOr<BufferRef> scalar = place_->Scalar(inputs_[i].dtype, inputs[i].scalar_bits);
-      if (!scalar.ok()) return scalar.status();
-      frame.arguments.push_back(HeldBy(*scalar).handle);
-      frame.held.push_back(*std::move(scalar));
-      continue;
-    }
-    const Held& held = HeldBy(inputs[i].buffer);
-    if (held.type != inputs_[i]) {
-      return absl::InvalidArgumentError(absl::StrCat("launch: input ", i, " is ", held.type.ToString(),
-                                                     ", the program takes ", inputs_[i].ToString()));
-    }
-    frame.arguments.push_back(held.handle);
-    frame.held.push_back(nullptr);
-    if (held.maker == nullptr || held.maker->succeeded()) continue;
-    if (held.maker->failed()) {
-      frame.failed = held.maker;
-    } else if (std::find(frame.before.begin(), frame.before.end(), held.maker) == frame.before.end()) {
-      frame.before.push_back(held.maker);
-    }
-  }
-  for (const Module::Output& output : module_.outputs) {
-    if (output.is_input && inputs[output.index].buffer) frame.held[output.index] = inputs[output.index].buffer;
-  }
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (!GivenUp(inputs[i])) frame.kept.push_back(static_cast<int64_t>(i));
+    outputs[i] = output.is_input ? frame.in.held[output.index] : results[output.index];
   }
   return absl::OkStatus();
 }
@@ -144,14 +114,14 @@ absl::Status ModuleExecutable::Execute(Frame& frame) const {
   auto options = Sized<PJRT_ExecuteOptions>(PJRT_ExecuteOptions_STRUCT_SIZE);
   options.non_donatable_input_indices = frame.kept.data();
   options.num_non_donatable_input_indices = frame.kept.size();
-  PJRT_Buffer* const* arguments = frame.arguments.data();
+  PJRT_Buffer* const* arguments = frame.in.handles.data();
   PJRT_Buffer** results = frame.results.data();
   auto args = TPU_PJRT_ARGS(PJRT_LoadedExecutable_Execute);
   args.executable = loaded_;
   args.options = &options;
   args.argument_lists = &arguments;
   args.num_devices = 1;
-  args.num_args = frame.arguments.size();
+  args.num_args = frame.in.handles.size();
   args.output_lists = &results;
   args.device_complete_events = &frame.done;
   args.execute_device = place_->device;
@@ -165,6 +135,32 @@ const TensorType& ModuleExecutable::ResultType(uint32_t result) const {
 }
 
 }  // namespace
+
+absl::Status Operands::Collect(Place& place, absl::Span<const Argument> inputs, absl::Span<const TensorType> types) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i].buffer) {
+      absl::StatusOr<BufferRef> scalar = place.Scalar(types[i].dtype, inputs[i].scalar_bits);
+      if (!scalar.ok()) return scalar.status();
+      handles.push_back(HeldBy(*scalar).handle);
+      held.push_back(*std::move(scalar));
+      continue;
+    }
+    const Held& value = HeldBy(inputs[i].buffer);
+    if (value.type != types[i]) {
+      return absl::InvalidArgumentError(absl::StrCat("launch: input ", i, " is ", value.type.ToString(),
+                                                     ", the program takes ", types[i].ToString()));
+    }
+    handles.push_back(value.handle);
+    held.push_back(nullptr);
+    if (value.maker == nullptr || value.maker->succeeded()) continue;
+    if (value.maker->failed()) {
+      failed = value.maker;
+    } else if (std::find(before.begin(), before.end(), value.maker) == before.end()) {
+      before.push_back(value.maker);
+    }
+  }
+  return absl::OkStatus();
+}
 
 Held::~Held() {
   if (handle != nullptr) place->client->Destroy(handle);
@@ -192,7 +188,11 @@ absl::StatusOr<BufferRef> Place::Scalar(DType dtype, uint64_t bits) {
   return scalars_[{dtype, bits}] = MakeBuffer(std::move(bare), *handle, type, 0);
 }
 
-absl::StatusOr<std::unique_ptr<Executable>> LoadModule(std::shared_ptr<Place> place, const Program& program) {
+absl::StatusOr<Module> ModuleOf(const Program& program) {
+  if (program.format != kFormat) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a PJRT device loads programs of format '", kFormat, "', not '", program.format, "'"));
+  }
   absl::StatusOr<Module> module = Module::Parse(program.bytes);
   if (!module.ok()) return module.status();
   bool sound = module->outputs.size() == program.outputs.size();
@@ -201,6 +201,12 @@ absl::StatusOr<std::unique_ptr<Executable>> LoadModule(std::shared_ptr<Place> pl
   }
   for (int64_t donor : module->donors) sound &= donor < static_cast<int64_t>(program.inputs.size());
   if (!sound) return absl::InvalidArgumentError("stablehlo program: does not fit its own signature");
+  return module;
+}
+
+absl::StatusOr<std::unique_ptr<Executable>> LoadModule(std::shared_ptr<Place> place, const Program& program) {
+  absl::StatusOr<Module> module = ModuleOf(program);
+  if (!module.ok()) return module.status();
   PJRT_LoadedExecutable* loaded = nullptr;
   if (module->results > 0) {
     Client& client = *place->client;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "runtime/device.h"
 #include "runtime/pjrt/client.h"
@@ -48,6 +49,19 @@ inline Held& HeldBy(const BufferRef& buffer) { return *static_cast<Held*>(buffer
 BufferRef MakeBuffer(std::shared_ptr<Place> place, PJRT_Buffer* handle, const TensorType& type, int64_t charged,
                      FlightRef maker = nullptr);
 
+// What a launch reads on one device.
+struct Operands {
+  absl::InlinedVector<BufferRef, 16> held;  // by input; scalars' buffers live as long as the launch
+  absl::InlinedVector<PJRT_Buffer*, 16> handles;
+  FlightRefs before;  // launches that made them and may not have ended
+  FlightRef failed;   // one that has, with an error
+
+  // Each is of the type that the program takes.
+  absl::Status Collect(Place& place, absl::Span<const Argument> inputs, absl::Span<const TensorType> types);
+};
+
+// Parsed, and sound for the program's signature.
+absl::StatusOr<Module> ModuleOf(const Program& program);
 absl::StatusOr<std::unique_ptr<Executable>> LoadModule(std::shared_ptr<Place> place, const Program& program);
 
 }  // namespace tpu::pjrt

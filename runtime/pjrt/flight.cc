@@ -51,11 +51,11 @@ bool Flight::Ready() {
   return lock && client_->api().Ready(done_) && client_->api().Ready(outside_read_);
 }
 
-void Flights::Add(FlightRef flight) {
+void Flights::Add(FlightRef flight, const Stream* stream) {
   FlightRef oldest;
   {
     std::lock_guard lock(mutex_);
-    std::deque<FlightRef>& own = flights_[Stream::Running()];
+    std::deque<FlightRef>& own = flights_[stream];
     own.push_back(std::move(flight));
     if (own.size() <= kMost) return;
     oldest = std::move(own.front());

@@ -61,8 +61,8 @@ class Flights {
  public:
   static constexpr size_t kMost = 16;
 
-  // Of the stream that runs on this thread. Waits for its oldest when there are kMost.
-  void Add(FlightRef flight);
+  // Waits for the stream's oldest when there are kMost.
+  void Add(FlightRef flight, const Stream* stream = Stream::Running());
   // Of one stream; of all if null.
   void WaitForAll(const Stream* stream);
   bool AllReady(const Stream* stream);

@@ -13,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "runtime/pjrt/client.h"
 #include "runtime/pjrt/executable.h"
+#include "runtime/pjrt/joint.h"
 #include "runtime/pjrt/memory.h"
 #include "runtime/pjrt/module.h"
 
@@ -133,11 +134,17 @@ class PjrtDevice final : public Device {
   }
 
   absl::StatusOr<std::unique_ptr<Executable>> Load(const Program& program) override {
-    if (program.format != kFormat) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("a PJRT device loads programs of format '", kFormat, "', not '", program.format, "'"));
-    }
     return LoadModule(place_, program);
+  }
+  absl::StatusOr<std::unique_ptr<JointExecutable>> LoadJoint(const Program& program,
+                                                             absl::Span<Device* const> devices) override {
+    std::vector<std::shared_ptr<Place>> places;
+    for (Device* device : devices) {
+      const auto* peer = dynamic_cast<const PjrtDevice*>(device);
+      if (peer == nullptr || peer->place_->client != place_->client) return Device::LoadJoint(program, devices);
+      places.push_back(peer->place_);
+    }
+    return LoadJointModule(std::move(places), program);
   }
 
   // What buffers of ours hold is counted here; what the plugin took for them, and for the rest, it may tell.

@@ -82,11 +82,18 @@ def test_every_reached_operator_compiles(tmp_path):
         assert len(results) - len(on_host) >= len(reached_ops.SAMPLES) - elsewhere
 
 
+def modules_of(text, directory, prefix=""):
+    """Each module of the text to a file of its own."""
+    directory.mkdir(exist_ok=True)
+    for module in re.findall(r"^module @.*?^}", text, re.M | re.S):
+        name = re.match(r"module @([\w.]+)", module)[1]
+        (directory / f"{prefix}{name}.mlir").write_text(module)
+
+
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(not TPU_OPT.exists(), reason="tpu-opt is built with TORCH_TPU_TESTS=ON")
 def test_every_graph_of_the_text_tests_compiles(tmp_path):
     modules = tmp_path / "modules"
-    modules.mkdir()
     for file in sorted(ROOT.glob("tests/ir/lower/*.mlir")) + sorted(ROOT.glob("tests/ir/stablehlo/*.mlir")):
         for part, text in enumerate(file.read_text().split("// -----")):
             source = tmp_path / "part.mlir"
@@ -94,9 +101,18 @@ def test_every_graph_of_the_text_tests_compiles(tmp_path):
             emitted = subprocess.run([TPU_OPT, "--emit-stablehlo", source], capture_output=True, text=True)
             # A call that stays one has no module.
             assert [e for e in emitted.stderr.splitlines() if "no lowering to StableHLO" not in e] == []
-            for module in re.findall(r"^module @.*?^}", emitted.stdout, re.M | re.S):
-                name = re.match(r"module @([\w.]+)", module)[1]
-                (modules / f"{file.stem}-{part}-{name}.mlir").write_text(module)
+            modules_of(emitted.stdout, modules, f"{file.stem}-{part}-")
     assert len(list(modules.glob("*.mlir"))) > 40
     told = run_aot("--topology", ",".join(CHIPS), "--modules", str(modules), "--output", str(tmp_path / "out"))
+    assert told.returncode == 0, told.stdout[-4000:] + told.stderr[-4000:]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(not TPU_OPT.exists(), reason="tpu-opt is built with TORCH_TPU_TESTS=ON")
+def test_every_collective_of_four_devices_compiles(tmp_path):
+    emitted = subprocess.run([TPU_OPT, "--emit-exchanges", "4"], capture_output=True, text=True, check=True)
+    modules_of(emitted.stdout, tmp_path / "modules")
+    assert len(list((tmp_path / "modules").glob("*.mlir"))) == emitted.stdout.count("module @") > 60
+    arguments = ["--modules", str(tmp_path / "modules"), "--output", str(tmp_path / "out")]
+    told = run_aot("--topology", ",".join(CHIPS), *arguments)
     assert told.returncode == 0, told.stdout[-4000:] + told.stderr[-4000:]

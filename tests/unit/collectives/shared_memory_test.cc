@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <functional>
 #include <memory>
@@ -340,6 +341,28 @@ TEST(Messages, FromAnyRank) {
     }
     return absl::OkStatus();
   }));
+}
+
+// Where devices move the elements the group announces, compares and lets all ranks wait for each other.
+TEST(Turns, NobodyGoesOnBeforeAllHaveComeAsFar) {
+  for (int ranks : {1, 2, 5}) {
+    std::atomic<int> come[3] = {0, 0, 0};
+    ExpectOk(RunRanks(ranks, [&](Group& group) {
+      for (int i = 0; i < 50; ++i) {
+        Collective c{.verb = Verb::kAllReduce, .dtype = DType::kFloat32, .by_devices = true};
+        c.inputs = c.outputs = {{nullptr, 1 << 20}};
+        ++come[0];
+        if (absl::Status s = group.Run(c); !s.ok()) return s;
+        EXPECT_GE(come[0], ranks * (i + 1));
+        for (int turn : {1, 2}) {
+          ++come[turn];
+          if (absl::Status s = group.Turn(); !s.ok()) return s;
+          EXPECT_GE(come[turn], ranks * (i + 1));
+        }
+      }
+      return absl::OkStatus();
+    }));
+  }
 }
 
 void ExpectAll(const std::vector<absl::Status>& statuses, const std::vector<std::string>& words) {
