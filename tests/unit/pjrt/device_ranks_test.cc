@@ -171,7 +171,7 @@ constexpr ReduceOp kOps[] = {ReduceOp::kSum,   ReduceOp::kAverage, ReduceOp::kPr
 
 // The pieces that `verb` takes, of sizes(from, to) elements.
 Collective Pieces(Rank rank, Verb verb, DType dtype, int root, const std::function<int64_t(int, int)>& sizes) {
-  Collective c{.verb = verb, .dtype = dtype, .scale = 2, .peer = root};
+  Collective c{.verb = verb, .dtype = dtype, .scale = 2.0 + rank.rank(), .peer = root};
   const int self = rank.rank();
   const bool at_root = self == root;
   const auto piece = [&](int from, int to) {
