@@ -215,23 +215,30 @@ TEST(DeviceRanks, SumOfTwo) {
   }));
 }
 
-TEST(DeviceRanks, EveryVerbAndOperatorOfEveryType) {
-  for (int t = 0; t < kNumDTypes; ++t) {
-    const DType dtype = static_cast<DType>(t);
-    ExpectOk(RunRanks(3, [&](Rank rank) {
-      for (Verb verb : kVerbs) {
-        for (ReduceOp op : kOps) {
-          Collective c = Pieces(rank, verb, dtype, 1, [](int, int) { return 5; });
-          c.op = op;
-          if (!Reduces(verb) && op != ReduceOp::kSum) continue;
-          if (!Check(c, rank.rank(), rank.size()).ok()) continue;
-          if (absl::Status s = Compare(rank, c); !s.ok()) return s;
-        }
+class OfType : public testing::TestWithParam<DType> {};
+
+TEST_P(OfType, EveryVerbAndOperator) {
+  ExpectOk(RunRanks(3, [](Rank rank) {
+    for (Verb verb : kVerbs) {
+      for (ReduceOp op : kOps) {
+        Collective c = Pieces(rank, verb, GetParam(), 1, [](int, int) { return 5; });
+        c.op = op;
+        if (!Reduces(verb) && op != ReduceOp::kSum) continue;
+        if (!Check(c, rank.rank(), rank.size()).ok()) continue;
+        if (absl::Status s = Compare(rank, c); !s.ok()) return s;
       }
-      return absl::OkStatus();
-    }));
-  }
+    }
+    return absl::OkStatus();
+  }));
 }
+
+std::vector<DType> AllTypes() {
+  std::vector<DType> types;
+  for (int t = 0; t < kNumDTypes; ++t) types.push_back(static_cast<DType>(t));
+  return types;
+}
+INSTANTIATE_TEST_SUITE_P(DeviceRanks, OfType, testing::ValuesIn(AllTypes()),
+                         [](const auto& info) { return std::string(NameOf(info.param)); });
 
 TEST(DeviceRanks, EveryVerbRanksAndSize) {
   for (int size = 1; size <= kDevices; ++size) {
