@@ -39,6 +39,7 @@ std::unique_ptr<Engine> MakeHostEngine() {
   UseTorchMatrixLibrary();
   const Flags& flags = Flags::Get();
   std::vector<std::unique_ptr<Device>> devices;
+  devices.reserve(static_cast<size_t>(flags.devices));
   for (int index = 0; index < flags.devices; ++index) {
     devices.push_back(host::MakeHostDevice(index, flags.memory_bytes, loader));
   }

@@ -27,7 +27,7 @@ void BindDistributed(py::module_& m) {
         .def("__deepcopy__", [](const Options& o, const py::object&) { return c10::make_intrusive<Options>(o); });
     py::class_<ProcessGroupTpu, c10::intrusive_ptr<ProcessGroupTpu>, c10d::Backend>(m, "ProcessGroupTpu")
         .def(py::init([](const StoreRef& store, int rank, int size, std::chrono::milliseconds timeout,
-                         std::optional<BackendRef> gloo) {
+                         const std::optional<BackendRef>& gloo) {
                return ProcessGroupTpu::Make(store, rank, size, timeout, gloo.value_or(BackendRef()));
              }),
              ReleaseLock())

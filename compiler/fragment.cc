@@ -1,5 +1,6 @@
 #include "compiler/fragment.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "absl/strings/str_cat.h"
@@ -36,6 +37,7 @@ std::string ArgumentText(const Call& call, const CallArgument& argument) {
   bool list = argument.kind == CallArgument::Kind::kTensorList || argument.kind == CallArgument::Kind::kScalarList;
   std::vector<std::string> items;
   int next = argument.first, end = argument.first + (list ? argument.count : 1);
+  items.reserve(std::max(argument.absent.size(), static_cast<size_t>(end - next)));
   for (bool absent : argument.absent) items.push_back(absent ? "None" : OperandText(call.operands[next++]));
   while (argument.absent.empty() && next < end) items.push_back(OperandText(call.operands[next++]));
   return list ? absl::StrCat("[", absl::StrJoin(items, ", "), "]") : items[0];
@@ -147,6 +149,7 @@ std::string Fragment::ToString() const {
                     "\n");
   }
   std::vector<std::string> wanted;
+  wanted.reserve(outputs.size());
   for (ValueId v : outputs) wanted.push_back(name(v));
   absl::StrAppend(&text, "  return ", absl::StrJoin(wanted, ", "), "\n");
   return text;

@@ -40,6 +40,8 @@ for example in digits_cnn char_gpt; do
     --output build/aot/$example examples/$example.py --device tpu --smoke
   part "$example on the CPU plugin" 600 "${on_plugin[@]}" "$python" examples/$example.py --device tpu --smoke
 done
+[ "$kind" = full ] && part "operator sweep for a TPU" 9000 "$python" -m torch_tpu.aot --topology v5e:2x2 --seconds 7200 \
+  --output build/aot/op_sweep tests/python/op_sweep.py --in-process --samples 1
 part "digits_cnn --smoke" 300 "$python" examples/digits_cnn.py --device tpu --smoke
 part "char_gpt --smoke" 300 "$python" examples/char_gpt.py --device tpu --smoke
 torchrun=$(dirname "$python")/torchrun

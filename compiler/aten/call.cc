@@ -4,7 +4,6 @@
 
 namespace tpu::aten {
 
-using mlir::dyn_cast;
 using mlir::dyn_cast_if_present;
 
 Tensor AtenCall::tensor(int i) {

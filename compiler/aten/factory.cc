@@ -31,7 +31,8 @@ Result Linspace(AtenCall& c) {  // (start, end, steps)
   if (steps == 1) return start;
   Tensor step = (end - start) / static_cast<double>(steps - 1);
   Tensor i = c.emitter().Iota(dtype, {steps}, 0);
-  return ir::Select(i < static_cast<double>(steps / 2), start + step * i, end - step * (double(steps - 1) - i));
+  const int64_t half = steps / 2;
+  return ir::Select(i < static_cast<double>(half), start + step * i, end - step * (double(steps - 1) - i));
 }
 
 Result Eye(AtenCall& c) {

@@ -16,9 +16,9 @@ Shape Spread(Shape list, size_t n, int64_t otherwise) {
 }
 
 // The window over x's last n dims that gives `out`; with ceil_mode the last one may hang over: more padding above.
-ir::Window MakeWindow(Ints x, Ints out, Shape kernel, Shape stride, Shape padding, Shape dilation) {
+ir::Window MakeWindow(Ints x, Ints out, Ints kernel, Ints stride, Ints padding, Ints dilation) {
   size_t n = kernel.size();
-  ir::Window w{kernel, stride.empty() ? kernel : stride, dilation, padding, padding};
+  ir::Window w{Shape(kernel), Shape(stride.empty() ? kernel : stride), Shape(dilation), Shape(padding), Shape(padding)};
   for (size_t i = 0; i < n; ++i) {
     int64_t size = x[x.size() - n + i], count = out[out.size() - n + i];
     int64_t span = w.dilation[i] * (w.window[i] - 1) + 1;
@@ -189,7 +189,8 @@ Lowering AdaptiveAvgPoolBackward(size_t n) {  // (dy, x)
         spread.insert(spread.begin() + lead + i + 1, in / out);
         for (int64_t d = 0; d < dy.rank(); ++d) along.push_back(d <= int64_t(lead + i) ? d : d + 1);
         merged[lead + i] = in;
-        dy = ir::Reshape(ir::BroadcastAlong(dy / static_cast<double>(in / out), spread, along), merged);
+        const int64_t shared_by = in / out;
+        dy = ir::Reshape(ir::BroadcastAlong(dy / static_cast<double>(shared_by), spread, along), merged);
       } else {
         dy = AlongDim(dy, lead + i, in, out, true);
       }

@@ -52,8 +52,8 @@ Tensor Extremum(ExtremumKind kind, Tensor x, Ints dims) {
 }
 
 // (x, dims, keepdim, dtype)
-Result SumOver(AtenCall& c, Shape dims) { return Dropped(ir::Sum(Accumulated(c), dims, true), c); }
-Result MeanOver(AtenCall& c, Shape dims) {
+Result SumOver(AtenCall& c, const Shape& dims) { return Dropped(ir::Sum(Accumulated(c), dims, true), c); }
+Result MeanOver(AtenCall& c, const Shape& dims) {
   Tensor x = Accumulated(c);
   return Dropped(ir::Sum(x, dims, true) / static_cast<double>(CountAlong(x, dims)), c);
 }

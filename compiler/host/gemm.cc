@@ -49,7 +49,7 @@ Matrix MatrixOf(mlir::Value operand) {
   for (size_t d = 0; d < shape.size(); ++d) {
     if (shape[d] == 1) self.strides[d] = 0;
   }
-  return *AsMatrix(self, shape);
+  return AsMatrix(self, shape).value();
 }
 
 }  // namespace

@@ -761,6 +761,7 @@ void Emitter::TurnedSquare(Value* from, Value* top) {
     turned.push_back({static_cast<int>(id), t});
   }
   std::vector<int> roots;
+  roots.reserve(nest_.outputs.size());
   for (const NestOutput& output : nest_.outputs) roots.push_back(output.node);
   position_.back() = from;
   pass_ = 0;

@@ -46,7 +46,7 @@ llvm::SmallVector<ir::UpdateSliceOp> ChainTo(ir::UpdateSliceOp last) {
 bool Apart(llvm::ArrayRef<ir::UpdateSliceOp> chain) {
   llvm::SmallVector<std::pair<int64_t, int64_t>> windows;
   for (ir::UpdateSliceOp op : chain) {
-    const int64_t begin = *OffsetOf(op);
+    const int64_t begin = OffsetOf(op).value();
     windows.push_back({begin, begin + ir::TensorTypeOf(op.getSrc()).getNumElements()});
   }
   llvm::sort(windows);

@@ -228,6 +228,7 @@ std::vector<std::vector<size_t>> Former::Order() const {
     if (cluster_[edge.from] != cluster_[edge.to]) needs[cluster_[edge.to]].insert(cluster_[edge.from]);
   }
   std::vector<std::pair<size_t, size_t>> waiting;
+  waiting.reserve(members_.size());
   for (const auto& [cluster, steps] : members_) waiting.push_back({steps.back(), cluster});
   std::sort(waiting.begin(), waiting.end());
   std::set<size_t> done;

@@ -8,6 +8,7 @@
 #include <immintrin.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -156,6 +157,25 @@ TPU_AVX2 inline __m256 Words(const BFloat16* from, int64_t stride, int64_t p) {
   return _mm256_castsi256_ps(_mm256_or_si256(load(2 * p), _mm256_slli_epi32(load(2 * p + 1), 16)));
 }
 
+// Words of 32 columns: the elements of two rows, `stride` apart, alternate.
+TPU_AVX512 inline void PackPairs(const BFloat16* from, int64_t stride, int64_t words, float* out) {
+  alignas(64) constexpr auto kAlternate = [] {
+    std::array<uint16_t, 64> order{};
+    for (uint16_t i = 0; i < 64; ++i) order[i] = static_cast<uint16_t>(i / 2 + (i % 2) * 32);
+    return order;
+  }();
+  const __m512i first = _mm512_load_si512(kAlternate.data()), second = _mm512_load_si512(kAlternate.data() + 32);
+  for (int64_t p = 0; p < words; ++p) {
+    const BFloat16* const even_row = from + 2 * p * stride;
+    const BFloat16* const odd_row = even_row + stride;
+    _mm_prefetch(reinterpret_cast<const char*>(even_row + 32), _MM_HINT_T0);  // the next panel's
+    _mm_prefetch(reinterpret_cast<const char*>(odd_row + 32), _MM_HINT_T0);
+    const __m512i even = _mm512_loadu_si512(even_row), odd = _mm512_loadu_si512(odd_row);
+    _mm512_store_si512(out + p * 32, _mm512_permutex2var_epi16(even, first, odd));
+    _mm512_store_si512(out + p * 32 + 16, _mm512_permutex2var_epi16(even, second, odd));
+  }
+}
+
 // A panel of `words`: out[p * kWidth + j]; zeros beyond `width` and `depth`. `along_depth`: element (p, j) is
 // from[j * stride + p], else from[p * stride + j].
 template <int64_t kWidth, typename T>
@@ -179,6 +199,10 @@ TPU_AVX2 void Pack(const T* from, int64_t stride, bool along_depth, int64_t dept
       }
     }
   } else if (by_eights) {
+    if constexpr (std::is_same_v<T, BFloat16> && kWidth == 32) {
+      PackPairs(from, stride, whole, out);
+      p = whole;
+    }
     for (; p < whole; ++p) {
 #pragma GCC unroll 4
       for (int64_t part = 0; part < kWidth; part += 8) {

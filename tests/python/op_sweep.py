@@ -3,6 +3,7 @@
     python tests/python/op_sweep.py --output build/op_sweep      a bounded number of samples of every operator
     python tests/python/op_sweep.py --all                        every sample
     python tests/python/op_sweep.py --ops softmax,linalg.qr -v   some, with their errors
+    python tests/python/op_sweep.py --in-process                 prints results only; torch_tpu.aot sees the fragments
 
 Each sample runs twice, with the compiles finished in between, so that tier 0 and tier 1 are both held to the CPU, at
 the tolerance of torch.testing.assert_close for the dtype or what the database states for the operator. Samples that
@@ -359,6 +360,7 @@ def main():
     parser.add_argument("--samples", type=int, default=SAMPLES, help="at most so many of each operator")
     parser.add_argument("--chunk", type=int, default=60, help="operators a worker process")
     parser.add_argument("-v", "--verbose", action="store_true")
+    parser.add_argument("--in-process", action="store_true", help="in this process: no worker, no table")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     args = parser.parse_args()
     samples = 0 if args.all else args.samples
@@ -371,6 +373,9 @@ def main():
     names = [full_name(op) for op in op_db]
     wanted = set(args.ops.split(",")) if args.ops else None
     indices = [i for i, op in enumerate(op_db) if wanted is None or {op.name, names[i]} & wanted]
+    if args.in_process:
+        run_worker(indices, samples)
+        return 0
 
     def report(result):
         if args.verbose or result["kind"] == "wrong":

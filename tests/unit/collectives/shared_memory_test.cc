@@ -250,7 +250,9 @@ absl::Status Moves(Group& group, int64_t count) {
     c.inputs = {PieceOf(ones)};
     if (rank == root) c.outputs = {PieceOf(sum)};
     if (absl::Status s = group.Run(c); !s.ok()) return s;
-    if (rank == root) EXPECT_EQ(sum, std::vector<int>(sum.size(), ranks));
+    if (rank == root) {
+      EXPECT_EQ(sum, std::vector<int>(sum.size(), ranks));
+    }
   }
   // Uneven pieces: rank r has count + r elements; to rank s it sends count + r + s.
   auto gathered = all(), sent = all(), received = all(), parts = all();
