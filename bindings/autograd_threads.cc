@@ -1,6 +1,7 @@
 #include "bindings/autograd_threads.h"
 
 #include <ATen/ops/empty.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -19,6 +20,7 @@ struct Threads : torch::autograd::Engine {
 void WaitForAutogradThreads() {
   torch::autograd::Engine& engine = torch::autograd::Engine::get_default_engine();
   if (!Threads::Started(engine)) return;
+  torch::autograd::AnomalyMode::set_enabled(false);  // it would give the task something of Python's
   for (int device = 0; device < DeviceCount(); ++device) {
     const auto options =
         at::TensorOptions().device(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(device));

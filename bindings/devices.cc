@@ -1,4 +1,6 @@
 // torch_tpu._C: devices, forks and the frames that are not the user's.
+#include <exception>
+
 #include "bindings/autograd_threads.h"
 #include "bindings/bindings.h"
 #include "bindings/python_frames.h"
@@ -37,7 +39,11 @@ void BindDevices(py::module_& m) {
   m.def("shutdown", [] {
     if (!Engine::IsInitialized() || InForkedChild()) return;
     py::gil_scoped_release release;
-    WaitForAutogradThreads();
+    try {
+      WaitForAutogradThreads();
+    } catch (const std::exception&) {
+      // A forked child, which has no such threads, or a device without memory: nothing to wait for.
+    }
     Engine::Get().Shutdown();
   });
   m.def("is_initialized", &Engine::IsInitialized);

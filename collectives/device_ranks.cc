@@ -26,11 +26,20 @@ int64_t Largest(const std::vector<Strip>& strips) {
   return largest;
 }
 
+// Devices that run a program together wait for one another, without end or until the plugin ends the process: none
+// begins before its operands are there. Their errors go on to the results.
+void Await(const DeviceRanks::Part& part) {
+  for (const Argument& input : part.inputs) {
+    if (input.buffer) (void)part.device->Wait(input.buffer);
+  }
+  if (part.blocks) (void)part.device->Wait(part.blocks);
+}
+
 // The exchange of these parts, less its strips.
 Exchange ExchangeOf(absl::Span<const std::shared_ptr<DeviceRanks::Part>> parts) {
   const Collective& c = parts[0]->collective;
-  Exchange exchange{
-      .verb = c.verb, .op = c.op, .dtype = c.dtype, .ranks = static_cast<int32_t>(parts.size()), .root = c.peer};
+  Exchange exchange{.verb = c.verb, .op = c.op, .dtype = c.dtype, .ranks = static_cast<int32_t>(parts.size())};
+  if (c.verb == Verb::kScatter) exchange.root = c.peer;
   for (const auto& part : parts) {
     exchange.block = std::max({exchange.block, Largest(part->sources), Largest(part->targets)});
   }
@@ -79,6 +88,7 @@ std::shared_ptr<DeviceRanks> DeviceRanks::Named(const std::string& name, int siz
 
 absl::StatusOr<bool> DeviceRanks::Run(Group& group, const PartRef& part) {
   part->outputs.resize(part->targets.size());
+  Await(*part);
   if (Scales(part->collective)) part->inputs.push_back(ScaleOf(part->collective));
   {
     std::lock_guard lock(mutex_);
@@ -97,6 +107,7 @@ absl::StatusOr<bool> DeviceRanks::Run(Group& group, const PartRef& part) {
   const bool moves = apart && exchange.block > 0, alike = Alike(parts);
   if (moves && !alike) {
     RETURN_IF_ERROR(RunLocally(*part, exchange, Exchange::Stage::kPack));
+    Await(*part);
     RETURN_IF_ERROR(group.Turn());
   }
   if (moves && group.rank() == 0) {
@@ -118,6 +129,8 @@ absl::StatusOr<bool> DeviceRanks::Run(Group& group, const PartRef& part) {
 absl::Status DeviceRanks::Post(int from, int to, const PartRef& part) {
   const Exchange exchange = ExchangeOf({part});
   if (exchange.block > 0) RETURN_IF_ERROR(RunLocally(*part, exchange, Exchange::Stage::kPack));
+  Await(*part);
+  part->inputs.clear();  // the sender's operand is its own again
   std::lock_guard lock(mutex_);
   messages_[{from, to}].push_back(part);
   return absl::OkStatus();
@@ -139,6 +152,7 @@ absl::Status DeviceRanks::Fetch(int from, int to, const PartRef& part) {
     part->blocks = sent->blocks;
   } else {
     RETURN_IF_ERROR(RunLocally(*part, exchange, Exchange::Stage::kPack));
+    Await(*part);
     RETURN_IF_ERROR(RunJointly(parts, exchange, Exchange::Stage::kMove));
   }
   return RunLocally(*part, exchange, Exchange::Stage::kUnpack);

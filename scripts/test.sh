@@ -1,9 +1,10 @@
 #!/bin/bash
 # The tests of a built checkout: unit and text tests, Python, operators, examples. Runs them all, says which failed.
 #
-#   scripts/test.sh          what CI runs too: one sample of every operator, a minute's soak, a part on the CPU plugin
-#   scripts/test.sh full     ten samples, ten minutes, every Python test on the CPU plugin, every fragment and graph of
-#                            the examples and tests for three TPUs: hours
+#   scripts/test.sh          what CI runs too: one sample of every operator, a minute's soak, a part on the CPU plugin,
+#                            for three TPUs the examples' fragments that compile in ten minutes each
+#   scripts/test.sh full     ten samples, ten minutes, every Python test on the CPU plugin, every fragment of the examples
+#                            for three TPUs and of the operator sweep for one: hours
 set -uo pipefail
 cd "$(dirname "$0")/.."
 . scripts/parts.sh

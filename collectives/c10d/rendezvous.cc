@@ -2,10 +2,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "collectives/c10d/gloo.h"
 #include "collectives/c10d/process_group.h"
 #include "collectives/segment.h"
@@ -21,8 +23,9 @@ std::string TextOf(const std::vector<uint8_t>& bytes) { return {bytes.begin(), b
 
 // Unlike every other of any process.
 std::string Nonce(int rank) {
+  static std::atomic<int> made{0};
   const auto now = std::chrono::system_clock::now().time_since_epoch().count();
-  return std::to_string(rank) + "-" + std::to_string(getpid()) + "-" + std::to_string(now);
+  return absl::StrCat(rank, "-", getpid(), "-", now, "-", ++made);
 }
 
 std::string Roster(const std::vector<std::string>& nonces) {

@@ -89,7 +89,7 @@ template <typename Kernel, typename Out>
 void MultiplyWhole(const GemmBlock& g, Out* c, int64_t ldc, bool accumulate) {
   using T = typename Kernel::Element;
   constexpr int64_t kRows = Kernel::kRows, kCols = Kernel::kCols;
-  constexpr int64_t kElements = sizeof(float) / sizeof(T), kGrain = kElements * Kernel::kGrain;
+  constexpr int64_t kElements = kWordBytes / sizeof(T), kGrain = kElements * Kernel::kGrain;
   constexpr int64_t kPass = kElements * Kernel::kDepth;
   static_assert(Kernel::kDepth <= kMostDepth && kPass % kGrain == 0);
   [[maybe_unused]] const typename Kernel::Scope scope;

@@ -23,6 +23,8 @@
 
 namespace tpu::host {
 
+constexpr int64_t kWordBytes = sizeof(float);
+
 // A kernel: c[kRows x kCols] (+)= sum over p of a[i * row_stride + p * depth_stride] * b[p * kCols + j]. Rows, Columns
 // and Packed are the same where strides are known, and so the addressing.
 // Written for each instruction set: a function's target can't depend on a template's argument.
@@ -181,7 +183,7 @@ TPU_AVX512 inline void PackPairs(const BFloat16* from, int64_t stride, int64_t w
 template <int64_t kWidth, typename T>
 TPU_AVX2 void Pack(const T* from, int64_t stride, bool along_depth, int64_t depth, int64_t width, int64_t words,
                    float* out) {
-  constexpr int64_t kElements = sizeof(float) / sizeof(T);  // of a word
+  constexpr int64_t kElements = kWordBytes / sizeof(T);  // of a word
   const int64_t whole = depth / kElements;
   const bool by_eights = kWidth % 8 == 0 && width == kWidth;
   int64_t p = 0;

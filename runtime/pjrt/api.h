@@ -36,7 +36,7 @@ class Api {
   // Calls a function of the table; Unimplemented when the plugin lacks it.
   template <typename Args>
   absl::Status Call(PJRT_Error* (*PJRT_Api::*function)(Args*), Args& args, const char* name) const {
-    if (!Covers(&(api_->*function))) return Missing(name);
+    if (!Covers(static_cast<const void*>(&(api_->*function)))) return Missing(name);
     if (api_->*function == nullptr) return Missing(name);
     return ToStatus((api_->*function)(&args), name);
   }

@@ -102,6 +102,7 @@ absl::StatusOr<std::shared_ptr<Client>> Client::Create(std::shared_ptr<const Api
   std::shared_ptr<Client> client(new Client(std::move(api)));
   const std::vector<NamedOption> parsed = ParseOptions(options);
   std::vector<PJRT_NamedValue> values;
+  values.reserve(parsed.size());
   for (const NamedOption& option : parsed) values.push_back(option.value);
   auto args = TPU_PJRT_ARGS(PJRT_Client_Create);
   args.create_options = values.data();

@@ -46,17 +46,26 @@ absl::Status JointModule::Launch(absl::Span<const Share> shares) {
   Lists results(places_.size(), std::vector<PJRT_Buffer*>(outputs_.size(), nullptr));
   std::vector<PJRT_Event*> done(places_.size(), nullptr);
   std::vector<BufferRef> made;
-  std::vector<FlightRef> flights;
+  FlightRefs flights;
+  for (const auto& place : places_) flights.push_back(std::make_shared<Flight>(place->client, before, Explainer()));
+  // What fails on one device is the error of all results.
+  const FlightRef all = failed != nullptr ? failed : std::make_shared<Flight>(places_[0]->client, flights, Explainer());
   for (size_t d = 0; d < places_.size(); ++d) {
-    flights.push_back(failed != nullptr ? failed : std::make_shared<Flight>(places_[d]->client, before, Explainer()));
     for (const TensorType& type : outputs_) {
       const int64_t bytes = failed != nullptr ? 0 : static_cast<int64_t>(type.bytes());
       if (absl::Status s = places_[d]->memory->Take(bytes); !s.ok()) return s;
-      made.push_back(MakeBuffer(places_[d], nullptr, type, bytes, flights[d]));
+      made.push_back(MakeBuffer(places_[d], nullptr, type, bytes, all));
     }
   }
   if (failed == nullptr) {
-    if (absl::Status s = Execute(in, results, done); !s.ok()) return s;
+    if (absl::Status s = Execute(in, results, done); !s.ok()) {
+      for (const auto& list : results) {
+        for (PJRT_Buffer* result : list) {
+          if (result != nullptr) client().Destroy(result);
+        }
+      }
+      return s;
+    }
   }
   for (size_t d = 0, next = 0; d < places_.size(); ++d) {
     for (size_t o = 0; o < outputs_.size(); ++o, ++next) {
@@ -103,6 +112,7 @@ absl::StatusOr<std::unique_ptr<JointExecutable>> LoadJointModule(std::vector<std
     }
   }
   std::vector<PJRT_Device*> devices;
+  devices.reserve(places.size());
   for (const auto& place : places) devices.push_back(place->device);
   absl::StatusOr<PJRT_LoadedExecutable*> loaded = places.front()->client->CompileAndLoadJoint(module->text, devices);
   if (!loaded.ok()) return loaded.status();

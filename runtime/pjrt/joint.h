@@ -1,7 +1,7 @@
 // A compiled module that several devices of one client run at once, each as one of its replicas.
 //
-// Made by PjrtDevice::LoadJoint; does not outlive its devices. Launch may run on several threads at once: the plugin is
-// given one at a time.
+// Made by PjrtDevice::LoadJoint; does not outlive its devices. Launch may run on several threads at once: the client is
+// given one joint launch at a time.
 #pragma once
 
 #include <memory>

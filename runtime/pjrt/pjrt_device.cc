@@ -179,8 +179,9 @@ absl::StatusOr<std::vector<std::unique_ptr<Device>>> MakeDevices(const Config& c
         absl::StatusOr<std::shared_ptr<const Api>> api = Api::Load(path);
         if (!api.ok()) return api.status();
         absl::StatusOr<std::shared_ptr<Client>> made = Client::Create(*api, options);
-        if (made.ok()) *client = *std::move(made);
-        return made.status();
+        if (!made.ok()) return made.status();
+        *client = *std::move(made);
+        return absl::OkStatus();
       });
   if (!status.ok()) return status;
   const std::vector<PJRT_Device*>& found = (*client)->devices();

@@ -360,7 +360,7 @@ def main():
     parser.add_argument("--samples", type=int, default=SAMPLES, help="at most so many of each operator")
     parser.add_argument("--chunk", type=int, default=60, help="operators a worker process")
     parser.add_argument("-v", "--verbose", action="store_true")
-    parser.add_argument("--in-process", action="store_true", help="in this process: no worker, no table")
+    parser.add_argument("--in-process", action="store_true", help="in this process: no table, no verdict")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     args = parser.parse_args()
     samples = 0 if args.all else args.samples

@@ -419,7 +419,7 @@ TEST(DeviceRanks, OneThatStallsIsNamedWithinTheTimeout) {
         part->collective.by_devices = true;
         return rank.ranks.Run(rank.group, part).status();
       },
-      100);
+      2000);
   statuses.pop_back();
   ExpectAll(statuses, {"timeout", "for rank 2 in collective #1 all_reduce(f32[4], sum)"});
 }
