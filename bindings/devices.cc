@@ -1,4 +1,5 @@
 // torch_tpu._C: devices, forks and the frames that are not the user's.
+#include <cstdio>
 #include <exception>
 
 #include "bindings/autograd_threads.h"
@@ -41,8 +42,8 @@ void BindDevices(py::module_& m) {
     py::gil_scoped_release release;
     try {
       WaitForAutogradThreads();
-    } catch (const std::exception&) {
-      // A forked child, which has no such threads, or a device without memory: nothing to wait for.
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "torch_tpu: autograd's threads can't be waited for: %s\n", error.what());
     }
     Engine::Get().Shutdown();
   });

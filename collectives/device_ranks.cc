@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdio>
 #include <set>
 
 namespace tpu {
@@ -92,6 +93,7 @@ absl::StatusOr<bool> DeviceRanks::Run(Group& group, const PartRef& part) {
   if (Scales(part->collective)) part->inputs.push_back(ScaleOf(part->collective));
   {
     std::lock_guard lock(mutex_);
+    if (by_host_) return false;
     parts_[static_cast<size_t>(group.rank())] = part;
   }
   RETURN_IF_ERROR(group.Run(part->collective));
@@ -110,20 +112,35 @@ absl::StatusOr<bool> DeviceRanks::Run(Group& group, const PartRef& part) {
     Await(*part);
     RETURN_IF_ERROR(group.Turn());
   }
-  if (moves && group.rank() == 0) {
-    RETURN_IF_ERROR(RunJointly(parts, exchange, alike ? Exchange::Stage::kWhole : Exchange::Stage::kMove));
+  if (group.rank() == 0) {
+    bool taken = apart;
+    if (moves) {
+      const Exchange::Stage stage = alike ? Exchange::Stage::kWhole : Exchange::Stage::kMove;
+      const auto program = FindJoint(parts, exchange, stage);
+      if (program.ok()) {
+        RETURN_IF_ERROR(RunJointly(**program, parts, stage));
+      } else {
+        taken = false;
+        std::fprintf(stderr, "torch_tpu: collectives of this group go by way of the host: %s\n",
+                     program.status().ToString().c_str());
+      }
+    }
+    std::lock_guard lock(mutex_);
+    by_host_ = !taken;
   }
   parts.clear();  // from here on nobody holds the values of another rank
   RETURN_IF_ERROR(group.Turn());
   {
     std::lock_guard lock(mutex_);
     parts_[static_cast<size_t>(group.rank())] = nullptr;
+    if (by_host_) return false;
   }
-  if (moves && !alike && !part->targets.empty()) {
+  if (!moves) {
+    RETURN_IF_ERROR(MakeEmpty(*part));
+  } else if (!alike && !part->targets.empty()) {
     RETURN_IF_ERROR(RunLocally(*part, exchange, Exchange::Stage::kUnpack));
   }
-  if (apart && !moves) RETURN_IF_ERROR(MakeEmpty(*part));
-  return apart;
+  return true;
 }
 
 absl::Status DeviceRanks::Post(int from, int to, const PartRef& part) {
@@ -153,7 +170,9 @@ absl::Status DeviceRanks::Fetch(int from, int to, const PartRef& part) {
   } else {
     RETURN_IF_ERROR(RunLocally(*part, exchange, Exchange::Stage::kPack));
     Await(*part);
-    RETURN_IF_ERROR(RunJointly(parts, exchange, Exchange::Stage::kMove));
+    const auto program = FindJoint(parts, exchange, Exchange::Stage::kMove);
+    if (!program.ok()) return program.status();
+    RETURN_IF_ERROR(RunJointly(**program, parts, Exchange::Stage::kMove));
   }
   return RunLocally(*part, exchange, Exchange::Stage::kUnpack);
 }
@@ -171,17 +190,20 @@ absl::Status DeviceRanks::RunLocally(Part& part, Exchange exchange, Exchange::St
   return (*found)->Launch(inputs, outputs, nullptr);
 }
 
-absl::Status DeviceRanks::RunJointly(absl::Span<const PartRef> parts, Exchange exchange, Exchange::Stage stage) {
-  const bool whole = stage == Exchange::Stage::kWhole;
+absl::StatusOr<std::shared_ptr<JointExecutable>> DeviceRanks::FindJoint(absl::Span<const PartRef> parts,
+                                                                        Exchange exchange, Exchange::Stage stage) {
   exchange.stage = stage;
-  if (whole) {
+  if (stage == Exchange::Stage::kWhole) {
     exchange.sources = parts[0]->sources;
     exchange.targets = parts[0]->targets;
   }
   std::vector<Device*> devices;
   for (const PartRef& p : parts) devices.push_back(p->device);
-  auto found = Find(joint_, {devices, exchange}, [&](const Program& p) { return devices[0]->LoadJoint(p, devices); });
-  if (!found.ok()) return found.status();
+  return Find(joint_, {devices, exchange}, [&](const Program& p) { return devices[0]->LoadJoint(p, devices); });
+}
+
+absl::Status DeviceRanks::RunJointly(JointExecutable& program, absl::Span<const PartRef> parts, Exchange::Stage stage) {
+  const bool whole = stage == Exchange::Stage::kWhole;
   std::vector<Argument> blocks(parts.size());
   std::vector<Share> shares;
   for (size_t r = 0; r < parts.size(); ++r) {
@@ -190,7 +212,7 @@ absl::Status DeviceRanks::RunJointly(absl::Span<const PartRef> parts, Exchange e
     shares.push_back({part.stream, whole ? absl::MakeSpan(part.inputs) : absl::MakeSpan(&blocks[r], 1),
                       whole ? absl::MakeSpan(part.outputs) : absl::MakeSpan(&part.blocks, 1)});
   }
-  return (*found)->Launch(shares);
+  return program.Launch(shares);
 }
 
 template <typename T, typename Load>

@@ -58,8 +58,9 @@ class DeviceRanks {
   };
   using PartRef = std::shared_ptr<Part>;
 
-  // Of every verb but barriers and messages. False, on all ranks: two of them have the same device; nothing was done.
-  // After an error the caller makes the group fail.
+  // Of every verb but barriers and messages. False, on all ranks: nothing was done, the caller goes by way of the host;
+  // so it is from the first time on that two ranks have the same device or the plugin does not take the program. After
+  // an error the caller makes the group fail.
   absl::StatusOr<bool> Run(Group& group, const PartRef& part);
   // A message is posted before its sender runs it in the group, and fetched after its receiver has.
   absl::Status Post(int from, int to, const PartRef& part);
@@ -72,12 +73,15 @@ class DeviceRanks {
   using Cache = absl::flat_hash_map<Key, std::shared_ptr<T>>;
 
   absl::Status RunLocally(Part& part, Exchange exchange, Exchange::Stage stage);
-  absl::Status RunJointly(absl::Span<const PartRef> parts, Exchange exchange, Exchange::Stage stage);
+  absl::StatusOr<std::shared_ptr<JointExecutable>> FindJoint(absl::Span<const PartRef> parts, Exchange exchange,
+                                                             Exchange::Stage stage);
+  static absl::Status RunJointly(JointExecutable& program, absl::Span<const PartRef> parts, Exchange::Stage stage);
   template <typename T, typename Load>
   absl::StatusOr<std::shared_ptr<T>> Find(Cache<T>& cache, Key key, const Load& load);
 
   std::mutex mutex_;  // guards what follows
   Parts parts_;       // of the collective that is under way, by rank
+  bool by_host_ = false;
   std::map<std::pair<int, int>, std::deque<PartRef>> messages_;
   Cache<Executable> local_;
   Cache<JointExecutable> joint_;

@@ -41,9 +41,10 @@ struct Rank {
   int size() const { return group.size(); }
 };
 
-std::vector<absl::Status> RunRanks(int size, const std::function<absl::Status(Rank)>& body, int timeout_ms = 60000) {
+std::vector<absl::Status> RunRanks(int size, const std::function<absl::Status(Rank)>& body, int timeout_ms = 60000,
+                                   ExchangeCompiler compile = &stablehlo::CompileExchange) {
   std::shared_ptr<Segment> segments[] = {*Segment::Create(size), *Segment::Create(size)};
-  DeviceRanks ranks(size, &stablehlo::CompileExchange);
+  DeviceRanks ranks(size, std::move(compile));
   std::vector<std::unique_ptr<Group>> groups[2];
   for (int r = 0; r < size; ++r) {
     for (int i : {0, 1}) groups[i].push_back(MakeSharedMemoryGroup(segments[i], r, milliseconds(timeout_ms)));
@@ -406,6 +407,33 @@ TEST(DeviceRanks, OneThatDoesSomethingElseIsNamedToAll) {
                        return Pieces(rank, Verb::kAllReduce, DType::kFloat32, 0, [=](int, int) { return count; });
                      }),
             {"diverge", "f32[16]", "f32[17]"});
+}
+
+TEST(DeviceRanks, WhatThePluginDoesNotTakeGoesByWayOfTheHost) {
+  std::atomic<int> asked{0};
+  ExpectOk(RunRanks(
+      2,
+      [](Rank rank) {
+        for (int i = 0; i < 3; ++i) {
+          auto part = std::make_shared<DeviceRanks::Part>();
+          part->device = &DeviceOf(rank.rank());
+          part->collective = Pieces(rank, Verb::kAllReduce, DType::kFloat32, 0, [](int, int) { return 4; });
+          part->collective.by_devices = true;
+          const TensorType type{DType::kFloat32, {4}};
+          part->sources = part->targets = {{.type = type, .pieces = {4}}};
+          part->inputs.push_back({.buffer = *part->device->MakeValue(type, nullptr)});
+          const absl::StatusOr<bool> ran = rank.ranks.Run(rank.group, part);
+          if (!ran.ok()) return ran.status();
+          EXPECT_FALSE(*ran);
+        }
+        return absl::OkStatus();
+      },
+      60000,
+      [&](const Exchange&) -> absl::StatusOr<Program> {
+        ++asked;
+        return absl::UnimplementedError("no replicas");
+      }));
+  EXPECT_EQ(asked, 1);
 }
 
 TEST(DeviceRanks, OneThatStallsIsNamedWithinTheTimeout) {
