@@ -96,6 +96,7 @@ Val Dot(Emission& e, ir::DotOp op) {
 // Pairs of padding, one a dim: "dense<[[0, 0], [1, 1]]> : tensor<2x2xi64>".
 std::string Padding(Ints low, Ints high) {
   std::vector<std::string> pairs;
+  pairs.reserve(low.size());
   for (size_t d = 0; d < low.size(); ++d) pairs.push_back(absl::StrCat("[", low[d], ", ", high[d], "]"));
   return absl::StrCat("dense<[", absl::StrJoin(pairs, ", "), "]> : tensor<", low.size(), "x2xi64>");
 }
