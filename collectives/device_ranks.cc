@@ -5,11 +5,10 @@
 #include <cstdio>
 #include <set>
 
+#include "collectives/return_if_error.h"
+
 namespace tpu {
 namespace {
-
-#define RETURN_IF_ERROR(expression) \
-  if (absl::Status status = (expression); !status.ok()) return status
 
 constexpr size_t kMostPrograms = 512;
 
@@ -29,11 +28,10 @@ int64_t Largest(const std::vector<Strip>& strips) {
 
 // Devices that run a program together wait for one another, without end or until the plugin ends the process: none
 // begins before its operands are there. Their errors go on to the results.
-void Await(const DeviceRanks::Part& part) {
+void AwaitInputs(const DeviceRanks::Part& part) {
   for (const Argument& input : part.inputs) {
     if (input.buffer) (void)part.device->Wait(input.buffer);
   }
-  if (part.blocks) (void)part.device->Wait(part.blocks);
 }
 
 // The exchange of these parts, less its strips.
@@ -89,7 +87,7 @@ std::shared_ptr<DeviceRanks> DeviceRanks::Named(const std::string& name, int siz
 
 absl::StatusOr<bool> DeviceRanks::Run(Group& group, const PartRef& part) {
   part->outputs.resize(part->targets.size());
-  Await(*part);
+  AwaitInputs(*part);
   if (Scales(part->collective)) part->inputs.push_back(ScaleOf(part->collective));
   {
     std::lock_guard lock(mutex_);
@@ -109,7 +107,6 @@ absl::StatusOr<bool> DeviceRanks::Run(Group& group, const PartRef& part) {
   const bool moves = apart && exchange.block > 0, alike = Alike(parts);
   if (moves && !alike) {
     RETURN_IF_ERROR(RunLocally(*part, exchange, Exchange::Stage::kPack));
-    Await(*part);
     RETURN_IF_ERROR(group.Turn());
   }
   if (group.rank() == 0) {
@@ -146,7 +143,6 @@ absl::StatusOr<bool> DeviceRanks::Run(Group& group, const PartRef& part) {
 absl::Status DeviceRanks::Post(int from, int to, const PartRef& part) {
   const Exchange exchange = ExchangeOf({part});
   if (exchange.block > 0) RETURN_IF_ERROR(RunLocally(*part, exchange, Exchange::Stage::kPack));
-  Await(*part);
   part->inputs.clear();  // the sender's operand is its own again
   std::lock_guard lock(mutex_);
   messages_[{from, to}].push_back(part);
@@ -169,7 +165,6 @@ absl::Status DeviceRanks::Fetch(int from, int to, const PartRef& part) {
     part->blocks = sent->blocks;
   } else {
     RETURN_IF_ERROR(RunLocally(*part, exchange, Exchange::Stage::kPack));
-    Await(*part);
     const auto program = FindJoint(parts, exchange, Exchange::Stage::kMove);
     if (!program.ok()) return program.status();
     RETURN_IF_ERROR(RunJointly(**program, parts, Exchange::Stage::kMove));
@@ -187,7 +182,9 @@ absl::Status DeviceRanks::RunLocally(Part& part, Exchange exchange, Exchange::St
   blocks.buffer = std::exchange(part.blocks, nullptr);
   absl::Span<Argument> inputs = packs ? absl::MakeSpan(part.inputs) : absl::MakeSpan(&blocks, 1);
   absl::Span<BufferRef> outputs = packs ? absl::MakeSpan(&part.blocks, 1) : absl::MakeSpan(part.outputs);
-  return (*found)->Launch(inputs, outputs, nullptr);
+  absl::Status status = (*found)->Launch(inputs, outputs, nullptr);
+  if (packs && status.ok()) (void)part.device->Wait(part.blocks);  // as AwaitInputs
+  return status;
 }
 
 absl::StatusOr<std::shared_ptr<JointExecutable>> DeviceRanks::FindJoint(absl::Span<const PartRef> parts,

@@ -8,6 +8,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "collectives/reduce.h"
+#include "collectives/return_if_error.h"
 #include "collectives/rounds.h"
 
 namespace tpu {
@@ -16,9 +17,6 @@ namespace {
 // Up to here a wait costs more than reading every rank's elements.
 constexpr int64_t kSmall = 16 << 10;
 constexpr int64_t kLine = 64;  // parts begin at cache lines
-
-#define RETURN_IF_ERROR(expression) \
-  if (absl::Status status = (expression); !status.ok()) return status
 
 void Copy(char* to, const char* from, int64_t bytes) {
   if (bytes > 0 && to != from) std::memcpy(to, from, static_cast<size_t>(bytes));

@@ -46,6 +46,14 @@ constexpr bool Reduces(Verb verb) {
   return verb == Verb::kReduceScatter || verb == Verb::kAllReduce || verb == Verb::kReduce;
 }
 
+// Each device brings, or gets, a block for every rank; else one.
+constexpr bool BringsAll(Verb verb) {
+  return verb == Verb::kScatter || verb == Verb::kReduceScatter || verb == Verb::kAllToAll;
+}
+constexpr bool GetsAll(Verb verb) {
+  return verb == Verb::kGather || verb == Verb::kAllGather || verb == Verb::kAllToAll;
+}
+
 // Pieces that lie one after the other in a value, row-major; counted in elements.
 struct Strip {
   TensorType type;

@@ -16,9 +16,6 @@
 namespace tpu::stablehlo {
 namespace {
 
-bool BringsAll(Verb verb) { return verb == Verb::kScatter || verb == Verb::kReduceScatter || verb == Verb::kAllToAll; }
-bool GetsAll(Verb verb) { return verb == Verb::kGather || verb == Verb::kAllGather || verb == Verb::kAllToAll; }
-
 class Emitter {
  public:
   explicit Emitter(const Exchange& exchange) : e_(exchange) { context_.loadDialect<ir::TpuDialect>(); }

@@ -46,6 +46,11 @@ def every_fragment_compiles():
 
 
 @pytest.fixture
+def fresh_dynamo():
+    torch._dynamo.reset()
+
+
+@pytest.fixture
 def metrics():
     """Counters since the beginning of the test; what earlier ones left to compile is done."""
     torch.tpu.synchronize()

@@ -22,6 +22,10 @@ def on_both(function, *arguments):
     return function(*moved("cpu")), function(*moved("tpu"))
 
 
+def compiled(function, **options):
+    return torch.compile(function, backend="tpu", **options)
+
+
 def assert_same(expected, found, **tolerances):
     """Equal structure; tensors close in value and equal in dtype, shape, strides and storage offset.
 

@@ -66,8 +66,8 @@ int EmitExchanges(int ranks) {
     Exchange e{.dtype = dtype, .ranks = ranks, .block = kElements};
     for (Verb verb : {Verb::kAllReduce, Verb::kReduceScatter, Verb::kAllGather, Verb::kAllToAll}) {
       e.verb = verb;
-      e.sources = verb == Verb::kReduceScatter || verb == Verb::kAllToAll ? all : std::vector{one};
-      e.targets = verb == Verb::kAllGather || verb == Verb::kAllToAll ? all : std::vector{one};
+      e.sources = tpu::BringsAll(verb) ? all : std::vector{one};
+      e.targets = tpu::GetsAll(verb) ? all : std::vector{one};
       for (int op = 0; op <= static_cast<int>(tpu::Reduces(verb) ? ReduceOp::kPremulSum : ReduceOp::kSum); ++op) {
         e.op = static_cast<ReduceOp>(op);
         if (!IsBitwise(e.op) || IsInteger(dtype)) emit(e);
