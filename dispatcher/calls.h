@@ -86,6 +86,7 @@ struct Operator {
   bool has_products = false;      // aten::HasProducts
   bool seeded = false;            // tagged nondeterministic_seeded
   bool data_dependent = false;    // tagged dynamic_output_shape or data_dependent_output
+  bool structured = false;        // IsStructured
   bool is_view = false;           // returns a view of an argument it doesn't write
   int indices = -1;               // the argument that holds indices of dims, masks among them: the schema's Tensor?[]
 

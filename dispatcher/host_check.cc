@@ -9,10 +9,15 @@
 
 #include <algorithm>
 #include <exception>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
+#include "dispatcher/layout.h"
 #include "jit/engine.h"
 #include "runtime/flags.h"
 
@@ -23,6 +28,8 @@ namespace {
 // ones. Beyond, such a refusal says nothing.
 constexpr int64_t kSmallElements = 1 << 14, kLargeElements = 1 << 24;
 constexpr int64_t kShrunk = 4;  // the most elements along a dimension of a shrunk tensor
+// But a size that an attribute names stays, up to this: a norm's normalized_shape.
+constexpr int64_t kLargestNamed = 1 << 12;
 
 // What stand-ins hold: most kernels are content with the first. Probabilities, indices, offsets, pivots and matrices to
 // be inverted are each right in one of them.
@@ -49,12 +56,36 @@ void Fill(const at::Tensor& t, Contents contents) {
   if (contents.floats == Floats::kIdentity) t.dim() < 2 ? t.fill_(1) : t.diagonal(0, -2, -1).fill_(1);
 }
 
-// The call's arguments with stand-ins for its tensors.
+// The sizes of shrunk tensors: equal ones stay equal.
+class Shrinking {
+ public:
+  explicit Shrinking(const Call& call) {
+    for (const CallArgument& a : call.arguments) {
+      if (const auto* one = std::get_if<int64_t>(&a.attribute)) named_.push_back(*one);
+      if (const auto* list = std::get_if<std::vector<int64_t>>(&a.attribute)) {
+        named_.insert(named_.end(), list->begin(), list->end());
+      }
+    }
+  }
+  std::vector<int64_t> operator()(at::IntArrayRef sizes) const {
+    std::vector<int64_t> shrunk = sizes.vec();
+    for (int64_t& size : shrunk) {
+      const bool named = size <= kLargestNamed && std::find(named_.begin(), named_.end(), size) != named_.end();
+      if (!named) size = std::min(size, kShrunk);
+    }
+    return shrunk;
+  }
+
+ private:
+  std::vector<int64_t> named_;
+};
+
+// The call's arguments with stand-ins for its tensors, of their own sizes where `shrink` is null.
 class StandIns {
  public:
-  StandIns(const Operator& op, at::ArrayRef<c10::IValue> arguments, bool shrink)
+  StandIns(const Operator& op, at::ArrayRef<c10::IValue> arguments, const Shrinking* shrink)
       : op_(op), arguments_(arguments), shrink_(shrink) {}
-  bool shrunk() const { return shrink_; }
+  bool shrunk() const { return shrink_ != nullptr; }
 
   torch::jit::Stack Make(Contents contents) const {
     torch::jit::Stack stack;
@@ -88,10 +119,8 @@ class StandIns {
   at::Tensor TensorLike(const at::Tensor& t, Contents contents) const {
     const at::TensorOptions options = at::TensorOptions(t.scalar_type());
     at::Tensor made;
-    if (shrink_) {
-      std::vector<int64_t> sizes = t.sizes().vec();
-      for (int64_t& size : sizes) size = std::min(size, kShrunk);
-      made = at::empty(sizes, options);
+    if (shrink_ != nullptr) {
+      made = at::empty((*shrink_)(t.sizes()), options);
     } else {
       made = at::empty_strided(t.sizes(), t.strides(), options);
     }
@@ -103,7 +132,7 @@ class StandIns {
 
   const Operator& op_;
   const at::ArrayRef<c10::IValue> arguments_;
-  const bool shrink_;
+  const Shrinking* const shrink_;
 };
 
 // What the operator complains about, or null: then its results are on the stack. Exceptions that are not PyTorch's are
@@ -143,15 +172,71 @@ bool AsInferred(const torch::jit::Stack& found, const torch::jit::Stack& inferre
   return true;
 }
 
+// By result; none for what is no tensor.
+using Types = std::vector<std::optional<c10::ScalarType>>;
+
+Types TypesOf(const torch::jit::Stack& results) {
+  Types types;
+  for (const c10::IValue& r : results) {
+    const bool tensor = r.isTensor() && r.toTensor().defined();
+    types.push_back(tensor ? std::optional(r.toTensor().scalar_type()) : std::nullopt);
+  }
+  return types;
+}
+
 // Meta kernels differ from the CPU's in the types of some results (statistics of norms of 16-bit floats).
-void AdoptTypes(const torch::jit::Stack& found, torch::jit::Stack& inferred) {
+void AdoptTypes(const Types& found, torch::jit::Stack& inferred) {
   for (size_t r = 0; r < std::min(found.size(), inferred.size()); ++r) {
-    if (!found[r].isTensor() || !inferred[r].isTensor()) continue;
-    const at::Tensor &one = found[r].toTensor(), &other = inferred[r].toTensor();
-    if (!one.defined() || !other.defined() || one.scalar_type() == other.scalar_type()) continue;
-    inferred[r] = at::empty_strided(other.sizes(), other.strides(), other.options().dtype(one.scalar_type()));
+    if (!found[r] || !inferred[r].isTensor()) continue;
+    const at::Tensor& other = inferred[r].toTensor();
+    if (!other.defined() || other.scalar_type() == *found[r]) continue;
+    inferred[r] = at::empty_strided(other.sizes(), other.strides(), other.options().dtype(*found[r]));
   }
 }
+
+// What the kernel said of shrunk stand-ins without a complaint: the same for all calls that shrink to them.
+class Passed {
+ public:
+  using Key = std::vector<uint64_t>;
+
+  // Of the call: its words with the layouts of what its operands shrink to, and which results are empty.
+  static Key KeyOf(const Operator& op, const Collected& collected, const Shrinking& shrink,
+                   const torch::jit::Stack& inferred) {
+    Key key = {reinterpret_cast<uintptr_t>(&op)};
+    auto layout = collected.layouts.begin();
+    for (const uint64_t word : collected.words) {
+      while (layout != collected.layouts.end() && *layout == nullptr) ++layout;
+      if (layout == collected.layouts.end() || word != reinterpret_cast<uintptr_t>(*layout)) {
+        key.push_back(word);
+        continue;
+      }
+      key.push_back(reinterpret_cast<uintptr_t>(InternLayout((*layout)->scalar_type, shrink((*layout)->sizes()))));
+      ++layout;
+    }
+    for (const c10::IValue& result : inferred) {
+      for (const at::Tensor& t : TensorsOf(result)) key.push_back(t.numel() == 0);
+    }
+    return key;
+  }
+
+  std::optional<Types> Find(const Key& key) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto it = types_.find(key);
+    return it == types_.end() ? std::nullopt : std::optional(it->second);
+  }
+  void Insert(Key key, Types types) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    types_.emplace(std::move(key), std::move(types));
+  }
+  static Passed& Get() {
+    static auto* const passed = new Passed();
+    return *passed;
+  }
+
+ private:
+  std::mutex mutex_;
+  absl::flat_hash_map<Key, Types> types_;
+};
 
 int64_t Elements(at::ArrayRef<c10::IValue> values) {
   int64_t elements = 0;
@@ -195,7 +280,7 @@ Trial Try(const Operator& op, const StandIns& stand_ins, const torch::jit::Stack
 
 }  // namespace
 
-bool CheckOnHost(const Operator& op, const Call& call, at::ArrayRef<c10::IValue> arguments,
+bool CheckOnHost(const Operator& op, const Call& call, const Collected& collected, at::ArrayRef<c10::IValue> arguments,
                  torch::jit::Stack& inferred) {
   // Operators of users may do more than compute; random ones would draw; factories have nothing to be wrong about.
   if (op.seeded || call.operands.empty() || op.op.schema().getNamespace() != "aten" ||
@@ -204,13 +289,24 @@ bool CheckOnHost(const Operator& op, const Call& call, at::ArrayRef<c10::IValue>
   }
   const int64_t elements = Elements(arguments) + Elements(inferred);
   const bool small = elements <= kSmallElements;
-  Trial trial = Try(op, StandIns(op, arguments, !small), inferred);
+  const Shrinking shrink(call);
+  Passed::Key key;
+  if (!small) {
+    key = Passed::KeyOf(op, collected, shrink, inferred);
+    if (const std::optional<Types> types = Passed::Get().Find(key)) {
+      AdoptTypes(*types, inferred);
+      return true;
+    }
+  }
+  Trial trial = Try(op, StandIns(op, arguments, small ? nullptr : &shrink), inferred);
   if (trial.error && !small) {  // perhaps because shrunk sizes don't fit the call's attributes
     if (elements > kLargeElements) return true;
-    trial = Try(op, StandIns(op, arguments, false), inferred);
+    trial = Try(op, StandIns(op, arguments, nullptr), inferred);
+  } else if (!small && trial.as_inferred) {
+    Passed::Get().Insert(std::move(key), TypesOf(trial.results));
   }
   const bool lowered = (trial.error || !trial.as_inferred) && Engine::Get().backend().CanLower(call);
-  AdoptTypes(trial.results, inferred);
+  AdoptTypes(TypesOf(trial.results), inferred);
   if (!trial.error) return trial.as_inferred || lowered;
   if (lowered && IsNotImplemented(trial.error)) return true;
   if (Flags::Get().fallback == "error") std::rethrow_exception(trial.error);  // it may not run on its own data

@@ -14,7 +14,8 @@ namespace tpu {
 // described; `inferred` is what shape inference returned, and gets the kernel's element types where these differ. False
 // too when there is no lowering and the kernel leaves results empty that shape inference thinks full, or the reverse:
 // workspaces that depend on the device.
-bool CheckOnHost(const Operator& op, const Call& call, at::ArrayRef<c10::IValue> arguments,
+// Large calls are tried on shrunk stand-ins, once for all calls that shrink to the same.
+bool CheckOnHost(const Operator& op, const Call& call, const Collected& collected, at::ArrayRef<c10::IValue> arguments,
                  torch::jit::Stack& inferred);
 
 }  // namespace tpu

@@ -1,4 +1,4 @@
-// Shapes, strides, dtypes and errors from PyTorch itself: the call is made once on meta tensors of the same kinds.
+// Shapes, strides, dtypes and errors from PyTorch itself: the call is made once on stand-ins of the same kinds.
 #include <ATen/MemoryOverlap.h>
 #include <ATen/ScalarOps.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -14,31 +14,32 @@
 #include "dispatcher/calls.h"
 #include "dispatcher/convert.h"
 #include "dispatcher/host_check.h"
+#include "dispatcher/structured.h"
 #include "jit/engine.h"
 #include "jit/metrics.h"
 
 namespace tpu {
 namespace {
 
-at::Tensor ToMeta(const at::Tensor& t) {
-  if (!t.defined() || t.device().type() != c10::DeviceType::PrivateUse1) return t;
-  return at::empty_strided(t.sizes(), t.strides(), t.options().device(c10::kMeta));
-}
+using StandIn = at::Tensor (*)(const at::Tensor&);
 
-c10::IValue ToMeta(const c10::IValue& value, ArgumentKind kind) {
+c10::IValue Replace(const c10::IValue& value, ArgumentKind kind, StandIn stand_in) {
+  const auto replace = [&](const at::Tensor& t) {
+    return !t.defined() || t.device().type() != c10::DeviceType::PrivateUse1 ? t : stand_in(t);
+  };
   switch (kind) {
     case ArgumentKind::kTensor:
-      return value.isNone() ? value : c10::IValue(ToMeta(value.toTensor()));
+      return value.isNone() ? value : c10::IValue(replace(value.toTensor()));
     case ArgumentKind::kTensorList: {
       if (value.isNone()) return value;
       if (value.isTensorList()) {
         c10::List<at::Tensor> list;
-        for (const c10::IValue& item : value.toListRef()) list.push_back(ToMeta(item.toTensor()));
+        for (const c10::IValue& item : value.toListRef()) list.push_back(replace(item.toTensor()));
         return list;
       }
       c10::List<std::optional<at::Tensor>> list;
       for (const c10::IValue& item : value.toListRef()) {
-        list.push_back(item.isNone() ? std::nullopt : std::optional(ToMeta(item.toTensor())));
+        list.push_back(item.isNone() ? std::nullopt : std::optional(replace(item.toTensor())));
       }
       return list;
     }
@@ -50,18 +51,49 @@ c10::IValue ToMeta(const c10::IValue& value, ArgumentKind kind) {
   }
 }
 
+// The arguments with stand-ins for the device's tensors.
+torch::jit::Stack Replace(const Operator& op, at::ArrayRef<c10::IValue> arguments, StandIn stand_in) {
+  torch::jit::Stack stack;
+  for (size_t i = 0; i < arguments.size(); ++i) stack.push_back(Replace(arguments[i], op.kinds[i], stand_in));
+  return stack;
+}
+
+// What the operator returned for stand-ins, and these: out= arguments have the result's sizes.
+struct Inference {
+  torch::jit::Stack arguments, returns;
+};
+
+// Nothing where PyTorch has no inference for the operator.
+std::optional<Inference> AskPyTorch(const Operator& op, at::ArrayRef<c10::IValue> arguments) {
+  Inference inference;
+  if (op.structured) {
+    inference.arguments = inference.returns = Replace(op, arguments, &StructuredStandIn);
+    if (InferStructured(op.op, inference.returns)) return inference;
+  }
+  inference.arguments = inference.returns = Replace(op, arguments, [](const at::Tensor& t) {
+    return at::empty_strided(t.sizes(), t.strides(), t.options().device(c10::kMeta));
+  });
+  try {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    op.op.callBoxed(inference.returns);
+  } catch (const c10::NotImplementedError&) {
+    return std::nullopt;
+  }
+  return inference;
+}
+
 // at::result_type of the tensors and Scalars among the arguments.
-DType Promoted(const Operator& op, const torch::jit::Stack& meta) {
+DType Promoted(const Operator& op, at::ArrayRef<c10::IValue> arguments) {
   at::native::ResultTypeState state = {};
   bool any = false;
-  for (size_t i = 0; i < meta.size(); ++i) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
     if (op.IsOut(static_cast<int>(i))) continue;
-    for (const at::Tensor& t : TensorsOf(meta[i])) {
+    for (const at::Tensor& t : TensorsOf(arguments[i])) {
       state = at::native::update_result_type_state(t, state);
       any = true;
     }
-    if (op.kinds[i] == ArgumentKind::kScalar && meta[i].isScalar() && !op.is_float[i]) {
-      at::Tensor number = c10::scalar_to_tensor(meta[i].toScalar());
+    if (op.kinds[i] == ArgumentKind::kScalar && arguments[i].isScalar() && !op.is_float[i]) {
+      at::Tensor number = c10::scalar_to_tensor(arguments[i].toScalar());
       number.unsafeGetTensorImpl()->set_wrapped_number(true);
       state = at::native::update_result_type_state(number, state);
       any = true;
@@ -179,8 +211,8 @@ void AddResult(Signature& s, const at::Tensor& t) {
 }
 
 // The results: `returned` but for aliases, then the written arguments.
-void DescribeResults(const Operator& op, const torch::jit::Stack& returned, const torch::jit::Stack& arguments,
-                     Signature& s) {
+void DescribeResults(const Operator& op, const Inference& inference, Signature& s) {
+  const torch::jit::Stack& returned = inference.returns;
   s.call.results.clear();
   s.results.clear();
   s.host_kernel->results.clear();
@@ -194,7 +226,7 @@ void DescribeResults(const Operator& op, const torch::jit::Stack& returned, cons
     }
   }
   for (int m : op.mutated) {
-    for (const at::Tensor& t : TensorsOf(arguments[m])) AddResult(s, t);
+    for (const at::Tensor& t : TensorsOf(inference.arguments[m])) AddResult(s, t);
   }
 }
 
@@ -209,12 +241,12 @@ bool HasMasks(const Operator& op, at::ArrayRef<c10::IValue> arguments) {
 
 // A call whose results' sizes depend on data: recordable where the backend can make them at their largest.
 void DescribeBounded(const Operator& op, at::ArrayRef<c10::IValue> arguments, const Collected& collected,
-                     const torch::jit::Stack& meta_arguments, Signature& s) {
+                     Signature& s) {
   s.recordable = false;
   if (!op.mutated.empty()) return;
   s.host_kernel = std::make_unique<HostKernel>(HostKernel{.op = op.recorded});
   s.call.op = op.name;
-  s.call.promoted = Promoted(op, meta_arguments);
+  s.call.promoted = Promoted(op, arguments);
   DescribeArguments(op, arguments, collected, s);
   DescribeOperands(op, collected, s);
   s.call.results = Engine::Get().backend().Bounds(s.call);
@@ -243,9 +275,6 @@ std::vector<at::Tensor> TensorsOf(const c10::IValue& value) {
 std::unique_ptr<Signature> Infer(const Operator& op, at::ArrayRef<c10::IValue> arguments, const Collected& collected) {
   Metrics::Get().inferences.fetch_add(1, std::memory_order_relaxed);
   auto s = std::make_unique<Signature>();
-  torch::jit::Stack meta;
-  for (size_t i = 0; i < arguments.size(); ++i) meta.push_back(ToMeta(arguments[i], op.kinds[i]));
-  const torch::jit::Stack meta_arguments = meta;
   if (!op.returns_tensors) {
     s->recordable = false;
     return s;
@@ -256,13 +285,11 @@ std::unique_ptr<Signature> Infer(const Operator& op, at::ArrayRef<c10::IValue> a
   const bool masks = HasMasks(op, arguments), holds_calls = Engine::Get().backend().HoldsCalls();
   if (op.data_dependent && (op.indices < 0 || masks)) {
     s->expands_masks = masks && !holds_calls;
-    DescribeBounded(op, arguments, collected, meta_arguments, *s);
+    DescribeBounded(op, arguments, collected, *s);
     return s;
   }
-  try {
-    at::AutoDispatchBelowADInplaceOrView guard;
-    op.op.callBoxed(meta);
-  } catch (const c10::NotImplementedError&) {
+  std::optional<Inference> inference = AskPyTorch(op, arguments);
+  if (!inference) {
     s->recordable = false;
     return s;
   }
@@ -276,13 +303,13 @@ std::unique_ptr<Signature> Infer(const Operator& op, at::ArrayRef<c10::IValue> a
   }
   s->call.op = op.name;
   if (op.has_products) s->call.precision = ProductPrecision();
-  s->call.promoted = Promoted(op, meta_arguments);
+  s->call.promoted = Promoted(op, inference->arguments);
   DescribeArguments(op, arguments, collected, *s);
   DescribeOperands(op, collected, *s);
   if (!op.functional_form) s->host_kernel->mutated = op.mutated;
-  DescribeResults(op, meta, meta_arguments, *s);
-  s->recordable = CheckOnHost(op, s->call, arguments, meta);
-  DescribeResults(op, meta, meta_arguments, *s);  // with the types that the kernel gives
+  DescribeResults(op, *inference, *s);
+  s->recordable = CheckOnHost(op, s->call, collected, arguments, inference->returns);
+  DescribeResults(op, *inference, *s);  // with the types that the kernel gives
   FinishCall(s->call);
   s->expands_masks = masks && !holds_calls && !s->call.needs_program;
   s->plain = s->recordable && s->results.size() == 1 && s->results[0] != nullptr && op.out.empty() && !op.seeded;

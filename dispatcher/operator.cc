@@ -7,6 +7,7 @@
 
 #include "compiler/operators.h"
 #include "dispatcher/calls.h"
+#include "dispatcher/structured.h"
 #include "jit/engine.h"
 #include "runtime/hash.h"
 
@@ -136,6 +137,7 @@ Operator::Operator(const c10::OperatorHandle& handle) : op(handle), recorded(han
   name = n.overload_name.empty() ? n.name : n.name + "." + n.overload_name;
   seeded = op.hasTag(at::Tag::nondeterministic_seeded);
   data_dependent = op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output);
+  structured = IsStructured(op);
   // Numbers alone decide the shape of arange's result.
   bool reads_tensors = false;
   for (size_t i = 0; i < kinds.size(); ++i) {

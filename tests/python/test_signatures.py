@@ -1,0 +1,120 @@
+"""Calls on kinds of tensors not seen before: what they give and refuse is the CPU's, and finding it out is cheap."""
+
+import itertools
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+from helpers import assert_same, on_both
+from torch.profiler import ProfilerActivity, profile
+
+sizes = itertools.count(1000)  # no test before had them
+
+
+def strided(*shape):
+    return torch.randn(*shape, 2).select(-1, 0)
+
+
+KINDS = {
+    "broadcast": (torch.add, torch.randn(3, 1, 5), torch.randn(4, 1)),
+    "numbers keep the type": (torch.mul, torch.ones(3, dtype=torch.bfloat16), 2.5),
+    "numbers raise the kind": (torch.mul, torch.ones(3, dtype=torch.int32), 2.5),
+    "promotion by dimensions": (torch.add, torch.ones(3, dtype=torch.float32), torch.tensor(1.0, dtype=torch.float64)),
+    "booleans to integers": (torch.sum, torch.ones(3, dtype=torch.bool)),
+    "comparison": (torch.lt, torch.ones(2, 3, dtype=torch.int64), torch.ones(3)),
+    "strides of both": (torch.sub, torch.randn(4, 3).t(), strided(3, 4)),
+    "channels last": (F.gelu, torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)),
+    "transposed, in place": (torch.Tensor.add_, torch.randn(4, 3).t(), torch.randn(3, 1)),
+    "strided, in place": (torch.Tensor.mul_, strided(3, 4), torch.randn(4)),
+    "running sum, in place": (torch.Tensor.cumsum_, torch.randn(4, 3).t(), 1),
+    "no elements": (torch.add, torch.randn(0, 3), torch.randn(3)),
+    "product of nothing": (torch.mm, torch.randn(3, 0), torch.randn(0, 4)),
+    "sum of nothing": (torch.sum, torch.randn(0, 3), 0),
+    "softmax of nothing": (torch.softmax, torch.randn(2, 0), 1),
+    "cat with a legacy empty": (lambda *parts: torch.cat(parts, 1), torch.randn(0), torch.randn(2, 3)),
+    "cat of types": (lambda *parts: torch.cat(parts), torch.ones(2), torch.ones(3, dtype=torch.int64)),
+    "indices": (lambda x, i, j: x[i, :, j], torch.randn(3, 4, 5), torch.tensor([[0], [2]]), torch.tensor([1, 4, 0])),
+    "indices of the CPU": (lambda x: x[:, torch.tensor([1, 0])], torch.randn(3, 4)),
+    "narrow indices": (lambda x, i: x[i], torch.randn(3, 4), torch.tensor([2, 0], dtype=torch.int32)),
+    "conjugated": (lambda x: x.conj() * 2, torch.randn(3, dtype=torch.complex64)),
+    "negated": (lambda x: x.conj().imag + 1, torch.randn(3, dtype=torch.complex64)),
+    "several results": (lambda x: torch.topk(x, 2), torch.randn(3, 5)),
+    "greatest along a dimension": (lambda x: torch.max(x, 1), torch.randn(3, 5)),
+    "norm": (lambda x: F.layer_norm(x, (7,)), torch.randn(2, 3, 7)),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_new_kind_gives_what_the_cpu_gives(name):
+    assert_same(*on_both(*KINDS[name]))
+
+
+MISTAKES = {
+    "broadcast": lambda d: torch.ones(3, 401, device=d) * torch.ones(400, device=d),
+    "broadcast, in place": lambda d: torch.ones(1, 400, device=d).mul_(torch.ones(400, 400, device=d)),
+    "type, in place": lambda d: torch.ones(400, dtype=torch.int64, device=d).div_(2),
+    "product": lambda d: torch.ones(301, 300, device=d) @ torch.ones(301, 300, device=d),
+    "product of types": lambda d: torch.ones(300, 300, device=d) @ torch.ones(300, 300, device=d, dtype=torch.float64),
+    "bias": lambda d: F.linear(torch.ones(9, 300, device=d), torch.ones(5, 300, device=d), torch.ones(6, device=d)),
+    "cat": lambda d: torch.cat([torch.ones(300, 300, device=d), torch.ones(300, 301, device=d)]),
+    "dimension": lambda d: torch.softmax(torch.ones(300, 300, device=d), 2),
+    "more than there are": lambda d: torch.topk(torch.ones(300, 7, device=d), 8),
+    "greatest of none": lambda d: torch.ones(300, 0, device=d).amax(1),
+    "targets": lambda d: F.nll_loss(torch.ones(300, 7, device=d), torch.ones(301, dtype=torch.int64, device=d)),
+    "indices": lambda d: torch.ones(300, 300, device=d)[torch.arange(2, device=d), torch.arange(3, device=d)],
+}
+# Those of operators for which PyTorch has words of its own in Python.
+MISTAKES_IN_OTHER_WORDS = {
+    "norm": lambda d: F.layer_norm(torch.ones(300, 192, device=d), (193,)),
+    "norm's weight": lambda d: F.layer_norm(torch.ones(300, 192, device=d), (192,), torch.ones(191, device=d)),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES | MISTAKES_IN_OTHER_WORDS)
+def test_a_new_kind_is_refused_in_the_cpus_words(name):
+    """After calls of the same operators on other sizes were found to be right."""
+    big = torch.ones(300, 300, device="tpu")
+    for call in (big.mul, big.matmul, lambda x: F.linear(x, x, x[0]), lambda x: torch.cat([x, x]), F.gelu):
+        call(big)
+    F.layer_norm(big, (300,), big[0])
+    raised = {}
+    for device in ("cpu", "tpu"):
+        with pytest.raises((RuntimeError, IndexError, ValueError, NotImplementedError)) as raised[device]:
+            (MISTAKES | MISTAKES_IN_OTHER_WORDS)[name](device)
+    assert raised["tpu"].type is raised["cpu"].type
+    if name in MISTAKES:
+        assert str(raised["tpu"].value).splitlines()[0] == str(raised["cpu"].value).splitlines()[0]
+
+
+def test_structured_operators_need_no_python():
+    def work(n):
+        x = torch.empty(n, 8, device="tpu")
+        y = torch.addmm(x[0], x, x.t()[:, :8]).add_(x)
+        return torch.cat([F.gelu(y), torch.softmax(y, 1) * 2]).sum(0)
+
+    work(next(sizes))
+    seen = set()
+    sys.setprofile(lambda frame, event, _: seen.add(frame.f_code.co_filename))
+    try:
+        work(next(sizes))
+    finally:
+        sys.setprofile(None)
+    assert not [name for name in seen if "torch/_refs" in name or "torch/_meta" in name or "torch/_decomp" in name]
+
+
+def kernels(function):
+    """The names of the kernels of PyTorch's that run meanwhile."""
+    with profile(activities=[ProfilerActivity.CPU]) as seen:
+        function()
+    return [event.name for event in seen.events()]
+
+
+@pytest.mark.embedded_only(reason="another device has no lowering for some, which run at once")
+def test_large_calls_that_shrink_to_the_same_are_tried_once():
+    def norm(n):
+        x = torch.empty(8, n, 192, device="tpu")
+        F.layer_norm(x, (192,), x[0, 0])
+
+    counts = [kernels(lambda: norm(next(sizes))).count("aten::native_layer_norm") for _ in range(2)]
+    assert counts == [3, 2]  # the call and PyTorch's inference; at first a trial
