@@ -7,6 +7,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <utility>
@@ -23,6 +24,12 @@ using State = FragmentEntry::State;
 
 // About a sixth of a core that the program wants too: compiles give way, but a busy program still gets its code.
 constexpr int kNice = 7;
+// How much longer than it worked the pool rests beside a program that runs compiled code: niceness alone leaves a
+// program that uses all cores waiting for the part of each parallel loop that a compile holds up.
+constexpr int kRestShare = 32;
+constexpr std::chrono::milliseconds kLongestRest(2000), kLook(50);
+// One launch in so many may run op by op in such a program.
+constexpr int64_t kCompiledToOne = 32;
 // Jobs that may wait: a program of ever new fragments must not pile them up.
 constexpr size_t kMostWaiting = 1024;
 thread_local bool on_pool_thread = false;
@@ -63,7 +70,10 @@ void CompilePool::Discard(std::vector<FragmentRef> entries) {
 
 void CompilePool::WaitIdle() {
   std::unique_lock<std::mutex> lock(mutex_);
+  ++waiters_;
+  work_.notify_all();
   idle_.wait(lock, [&] { return stop_ || (Drained() && running_ == 0); });
+  --waiters_;
 }
 
 void CompilePool::Stop() {
@@ -87,6 +97,7 @@ void CompilePool::Run() {
   while (true) {
     work_.wait(lock, [&] { return stop_ || !Drained(); });
     if (stop_) return;
+    if (discarded_.empty() && Rest(lock)) continue;
     ++running_;
     if (!discarded_.empty()) {
       std::vector<FragmentRef> gone = std::exchange(discarded_, {});
@@ -97,11 +108,34 @@ void CompilePool::Run() {
       const Job job = std::move(queue_.front());
       queue_.pop_front();
       lock.unlock();
+      const Clock::time_point start = Clock::now();
       Do(job);
+      const Clock::time_point end = Clock::now();
+      lock.lock();
+      rest_until_ = end + std::min<Clock::duration>(kRestShare * (end - start), kLongestRest);
+      lock.unlock();
     }
     lock.lock();
     if (--running_ == 0 && Drained()) idle_.notify_all();
   }
+}
+
+bool CompilePool::Rest(std::unique_lock<std::mutex>& lock) {
+  const Clock::time_point now = Clock::now();
+  if (waiters_ > 0 || !ProgramRunsCompiled() || now >= rest_until_) return false;
+  work_.wait_for(lock, std::min<Clock::duration>(rest_until_ - now, kLook));
+  return true;
+}
+
+bool CompilePool::ProgramRunsCompiled() {
+  const Clock::time_point now = Clock::now();
+  if (now - looked_ < kLook) return runs_compiled_;
+  const int64_t op_by_op = Metrics::Get().launches_tier0, compiled = Metrics::Get().launches_tier1;
+  runs_compiled_ = (op_by_op - seen_op_by_op_) * kCompiledToOne < compiled - seen_compiled_;
+  seen_op_by_op_ = op_by_op;
+  seen_compiled_ = compiled;
+  looked_ = now;
+  return runs_compiled_;
 }
 
 void CompilePool::Do(const Job& job) {

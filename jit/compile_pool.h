@@ -1,10 +1,12 @@
 // Compiles fragments behind the program's back: from the disk cache, else by the backend, at a lower priority.
 //
 // Threads of its own, not TBB's: a compile runs for tens of milliseconds, and a kernel's parallel loop must never find
-// its worker inside one. One job in flight a fragment; on exit, queued jobs are dropped and the running one is not
-// waited for beyond its current kernel.
+// its worker inside one. A program that runs compiled code has the cores nearly to itself: compiling then rests most of
+// the time, unless somebody waits for it. One job in flight a fragment; on exit, queued jobs are dropped and the
+// running one is not waited for beyond its current kernel.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <memory>
@@ -39,11 +41,16 @@ class CompilePool {
   void Stop();
 
  private:
+  using Clock = std::chrono::steady_clock;
   struct Job {
     FragmentRef entry;
     bool compile;
   };
   void Run();
+  // Waits a little where compiling should; false where it should go on. With mutex_ held.
+  bool Rest(std::unique_lock<std::mutex>& lock);
+  // Hardly any launch of late ran op by op: the program gains little by more code. With mutex_ held.
+  bool ProgramRunsCompiled();
   bool Drained() const { return queue_.empty() && discarded_.empty(); }  // with mutex_ held
   void Do(const Job& job);
   bool Install(FragmentEntry& entry, const Program& program);
@@ -60,7 +67,11 @@ class CompilePool {
   std::deque<Job> queue_;
   std::vector<FragmentRef> discarded_;
   int running_ = 0;
+  int waiters_ = 0;  // in WaitIdle
   bool stop_ = false;
+  Clock::time_point rest_until_, looked_;
+  int64_t seen_op_by_op_ = 0, seen_compiled_ = 0;  // launches, at looked_
+  bool runs_compiled_ = false;
   std::vector<std::thread> threads_;
 };
 

@@ -168,6 +168,54 @@ def test_exit_while_compiling():
     )
 
 
+def test_compiling_has_the_threads_it_is_given():
+    run_python(
+        """
+        import pathlib, torch
+        torch.ones(1, device="tpu").item()
+        names = [(task / "comm").read_text().strip() for task in pathlib.Path("/proc/self/task").iterdir()]
+        assert names.count("tpu-compile") == 3, names
+        """,
+        {"TORCH_TPU_COMPILE_THREADS": "3"},
+    )
+
+
+@pytest.mark.embedded_only(reason="another device compiles single operations at their first launch")
+def test_compiling_rests_beside_a_program_that_runs_compiled():
+    run_python(
+        """
+        import itertools, time, torch
+
+        def spent():
+            return torch.tpu.metrics()["compile_ms"]
+
+        def run(seconds):
+            end = time.perf_counter() + seconds
+            while time.perf_counter() < end:
+                (x + 1).sum().item()
+
+        x = torch.ones(1000, device="tpu")
+        run(0.1)
+        torch.tpu.wait_for_compiles()
+        for order in itertools.islice(itertools.permutations(("sin", "cos", "tanh", "exp", "sigmoid", "neg")), 100):
+            y = x
+            for name in order:
+                y = getattr(y, name)()
+            y.sum().item()
+        run(0.3)  # until it is known
+        before = spent()
+        run(1)
+        assert spent() - before < 500, spent() - before
+        begun = time.perf_counter(), spent()
+        torch.tpu.wait_for_compiles()  # rests no longer
+        took = time.perf_counter() - begun[0]
+        assert (spent() - begun[1]) / 1e3 > took / 2, (took, spent() - begun[1])
+        assert torch.tpu.metrics()["compiles"] > 100
+        """,
+        {"TORCH_TPU_COMPILE_AFTER": "1"},
+    )
+
+
 def test_import_is_silent_and_creates_nothing():
     done = run_python("""
         import torch
