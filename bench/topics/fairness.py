@@ -96,7 +96,7 @@ def mlp(device, torch):
         optimizer.step()
         return loss.item()
 
-    return step, 400
+    return step, 1500
 
 
 def gpt(device, torch):
@@ -117,7 +117,7 @@ def gpt(device, torch):
         optimizer.step()
         return loss.item()
 
-    return step, 12
+    return step, 36
 
 
 def small_read(device, torch):
@@ -218,7 +218,7 @@ def measure():
     os.environ["TORCH_TPU_COMPILE_AFTER"] = "1"
     rows = []
     for name in MEASURED:
-        times = interleave(name, rounds=7)
+        times = interleave(name, rounds=5)
         theirs = times["eager", "busy"] / times["eager", "idle"]
         note = f"eager beside a busy thread {theirs:.2f}"
         bound = None if "read" in name else 1.03
