@@ -10,6 +10,7 @@
 #include "bindings/bindings.h"
 #include "compiler/stablehlo/stablehlo_backend.h"
 #include "dispatcher/errors.h"
+#include "jit/cluster.h"
 #include "jit/engine.h"
 #include "jit/fragment_table.h"
 #include "runtime/pjrt/module.h"
@@ -24,7 +25,7 @@ void BindAot(py::module_& m) {
     if (!Engine::IsInitialized()) return result;
     const auto backend = stablehlo::MakeStablehloBackend();
     for (const FragmentRef& entry : Engine::Get().Fragments()) {
-      if (entry->live_ops == 0) continue;
+      if (entry->live_ops == 0 || entry->cluster) continue;
       const Fragment& fragment = entry->fragment;
       absl::StatusOr<Program> program = backend->Compile(fragment);
       absl::StatusOr<pjrt::Module> module =

@@ -1,5 +1,6 @@
 #include "bindings/composition.h"
 
+#include <ATen/Context.h>
 #include <dlfcn.h>
 
 #include <memory>
@@ -69,6 +70,7 @@ std::unique_ptr<Engine> MakeEngine() {
   auto engine = Plugin().empty() ? MakeHostEngine() : MakePluginEngine();
   engine->set_where_hook(&UserFrame);
   engine->set_call_runner(&RunCall);
+  engine->set_fixed_hook([] { return at::globalContext().deterministicAlgorithms(); });
   return engine;
 }
 

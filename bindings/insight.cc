@@ -61,6 +61,24 @@ void BindInsight(py::module_& m) {
     }
     return result;
   });
+  m.def("clusters", [] {
+    py::list result;
+    if (!Engine::IsInitialized()) return result;
+    for (const ClusterRecord& cluster : Engine::Get().Clusters()) {
+      py::dict entry;
+      entry["summary"] = cluster.summary;
+      entry["where"] = cluster.where;
+      entry["outcome"] = cluster.outcome;
+      entry["parts"] = cluster.parts;
+      entry["ops"] = cluster.ops;
+      entry["before"] = cluster.before_ms;
+      entry["after"] = cluster.after_ms;
+      entry["followed"] = cluster.followed;
+      entry["wrong_guesses"] = cluster.wrong_guesses;
+      result.append(entry);
+    }
+    return result;
+  });
   m.def("reset_metrics", [] { Metrics::Get().Reset(); });
   m.def("flags", [] {
     py::list result;

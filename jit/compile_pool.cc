@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "jit/engine.h"
+#include "runtime/flags.h"
 #include "runtime/fork.h"
 
 namespace tpu {
@@ -32,6 +33,8 @@ constexpr std::chrono::milliseconds kLongestRest(2000), kLook(50);
 constexpr int64_t kCompiledToOne = 32;
 // Jobs that may wait: a program of ever new fragments must not pile them up.
 constexpr size_t kMostWaiting = 1024;
+// What compiling an operation takes, about.
+constexpr int64_t kCompileMicroseconds = 2000;
 thread_local bool on_pool_thread = false;
 
 // Everything that decides a program's bytes.
@@ -60,6 +63,19 @@ void CompilePool::Submit(FragmentRef entry, bool compile) {
   work_.notify_one();
 }
 
+void CompilePool::SubmitLast(FragmentRef entry) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (stop_) return;
+  last_.push_back(std::move(entry));
+  work_.notify_one();
+}
+
+bool CompilePool::Affordable(const FragmentEntry& entry) const {
+  const auto running = (Clock::now() - start_) / std::chrono::microseconds(1);
+  const int64_t cost = spent_us_ + kCompileMicroseconds * entry.live_ops;
+  return static_cast<double>(cost) <= Flags::Get().tune_budget * static_cast<double>(running);
+}
+
 void CompilePool::Discard(std::vector<FragmentRef> entries) {
   if (entries.empty()) return;
   std::lock_guard<std::mutex> lock(mutex_);
@@ -81,6 +97,7 @@ void CompilePool::Stop() {
     std::lock_guard<std::mutex> lock(mutex_);
     stop_ = true;
     queue_.clear();
+    last_.clear();
   }
   work_.notify_all();
   idle_.notify_all();
@@ -105,12 +122,19 @@ void CompilePool::Run() {
       const NoForkScope no_fork;  // unloading takes the loader's locks
       gone.clear();
     } else {
-      const Job job = std::move(queue_.front());
-      queue_.pop_front();
+      const bool last = queue_.empty();
+      Job job = last ? Job{std::move(last_.front()), false} : std::move(queue_.front());
+      if (last) {
+        last_.pop_front();
+        job.compile = Affordable(*job.entry);
+      } else {
+        queue_.pop_front();
+      }
       lock.unlock();
       const Clock::time_point start = Clock::now();
       Do(job);
       const Clock::time_point end = Clock::now();
+      if (last) spent_us_ += (end - start) / std::chrono::microseconds(1);
       lock.lock();
       rest_until_ = end + std::min<Clock::duration>(kRestShare * (end - start), kLongestRest);
       lock.unlock();

@@ -6,6 +6,7 @@
 // running one is not waited for beyond its current kernel.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -32,6 +33,10 @@ class CompilePool {
 
   // Looks for the fragment's program on disk; compiles it only if `compile`. Never blocks.
   void Submit(FragmentRef entry, bool compile);
+  // As Submit, when nothing else waits, and within the budget of TORCH_TPU_TUNE_BUDGET. Never blocks.
+  void SubmitLast(FragmentRef entry);
+  // Whether that budget has room for compiling the fragment.
+  bool Affordable(const FragmentEntry& entry) const;
   // Drops them on a thread of the pool. Never blocks.
   void Discard(std::vector<FragmentRef> entries);
   // The call alone as a program, compiled now if this process and the disk don't have it. Called by stream threads.
@@ -51,7 +56,7 @@ class CompilePool {
   bool Rest(std::unique_lock<std::mutex>& lock);
   // Hardly any launch of late ran op by op: the program gains little by more code. With mutex_ held.
   bool ProgramRunsCompiled();
-  bool Drained() const { return queue_.empty() && discarded_.empty(); }  // with mutex_ held
+  bool Drained() const { return queue_.empty() && last_.empty() && discarded_.empty(); }  // with mutex_ held
   void Do(const Job& job);
   bool Install(FragmentEntry& entry, const Program& program);
 
@@ -65,6 +70,7 @@ class CompilePool {
   std::mutex mutex_;
   std::condition_variable work_, idle_;
   std::deque<Job> queue_;
+  std::deque<FragmentRef> last_;
   std::vector<FragmentRef> discarded_;
   int running_ = 0;
   int waiters_ = 0;  // in WaitIdle
@@ -72,6 +78,8 @@ class CompilePool {
   Clock::time_point rest_until_, looked_;
   int64_t seen_op_by_op_ = 0, seen_compiled_ = 0;  // launches, at looked_
   bool runs_compiled_ = false;
+  const Clock::time_point start_ = Clock::now();
+  std::atomic<int64_t> spent_us_{0};  // of the budget
   std::vector<std::thread> threads_;
 };
 

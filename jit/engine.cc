@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "jit/cluster.h"
 #include "jit/compile_pool.h"
 #include "jit/fragment_table.h"
 #include "jit/window.h"
@@ -24,6 +25,21 @@ Mode ModeFromFlags() {
   if (mode == "strict") return Mode::kStrict;
   if (mode == "debug") return Mode::kDebug;
   return Mode::kFused;
+}
+
+std::string Outcome(const FragmentEntry& entry) {
+  switch (entry.cluster->end) {
+    case Cluster::End::kNotFaster:
+      return "dissolved: not faster";
+    case Cluster::End::kWrongGuesses:
+      return "dissolved: wrong guesses";
+    case Cluster::End::kNotCompiled:
+      return "dissolved: does not compile";
+    case Cluster::End::kNone:
+      break;
+  }
+  if (entry.state != FragmentEntry::State::kReady) return "waits for its program";
+  return entry.cluster->kept ? "kept" : "tried";
 }
 
 }  // namespace
@@ -115,7 +131,7 @@ Window& Engine::window(Stream& stream) {
 
 absl::Status Engine::Await(const ValueRef& value, const std::string& what, CutReason reason) {
   Metrics::Get().reads.fetch_add(1, std::memory_order_relaxed);
-  if (Window* window = value->window_.load(std::memory_order_acquire)) window->Cut(reason, what);
+  if (Window* window = value->window_.load(std::memory_order_acquire)) window->Cut(reason, what, value.get());
   if (value->stream_ != nullptr) value->stream_->WaitFor(value->sequence_);
   if (value->error_) return *value->error_;
   // What is ready from the start has no stream.
@@ -158,6 +174,20 @@ void Engine::set_mode(Mode mode) {
 std::vector<FragmentRef> Engine::Fragments() {
   std::lock_guard<std::mutex> lock(recording_lock_);
   return table_->All();
+}
+
+std::vector<ClusterRecord> Engine::Clusters() {
+  std::lock_guard<std::mutex> lock(recording_lock_);
+  std::vector<ClusterRecord> records;
+  for (const FragmentRef& entry : table_->All()) {
+    if (!entry->cluster) continue;
+    const Cluster& c = *entry->cluster;
+    const auto milliseconds = [&](bool whole) { return static_cast<double>(c.trial->nanoseconds(whole)) / 1e6; };
+    records.push_back({entry->fragment.Summary(), entry->FirstLine(), Outcome(*entry), c.parts.size(),
+                       entry->fragment.nodes.size(), milliseconds(false), milliseconds(true), c.followed,
+                       c.wrong_guesses});
+  }
+  return records;
 }
 
 void Engine::Launched(const FragmentRef& entry) {

@@ -42,6 +42,9 @@ using CallRunner = std::function<absl::Status(Device& device, const Call& call, 
 // The user's file:line at this moment, or "" where no Python frame can be seen (another thread than Python's).
 using WhereHook = std::string (*)();
 
+// Whether results must be bitwise equal from run to run: timing may decide nothing.
+using FixedHook = bool (*)();
+
 // While one lives on a thread, what that thread cuts is compiled at its first launch, however rarely it has run.
 class CompileAtOnce {
  public:
@@ -50,6 +53,13 @@ class CompileAtOnce {
 
  private:
   const bool former_;
+};
+
+struct ClusterRecord {
+  std::string summary, where, outcome;
+  size_t parts = 0, ops = 0;
+  double before_ms = 0, after_ms = 0;  // of its halves, of itself; 0: not timed
+  int64_t followed = 0, wrong_guesses = 0;
 };
 
 enum class Mode : uint8_t { kFused, kStrict, kDebug };
@@ -86,6 +96,8 @@ class Engine {
   void set_call_runner(CallRunner runner) { call_runner_ = std::move(runner); }
   const CallRunner& call_runner() const { return call_runner_; }
   void set_where_hook(WhereHook hook) { where_hook_ = hook; }
+  void set_fixed_hook(FixedHook hook) { fixed_hook_ = hook; }
+  bool fixed() const { return fixed_hook_ != nullptr && fixed_hook_(); }
   std::string Where() const { return where_hook_ ? where_hook_() : std::string(); }
 
   Mode mode() const { return mode_; }
@@ -94,6 +106,8 @@ class Engine {
   FragmentTable& table() { return *table_; }
   // Every known fragment, with what its launches took.
   std::vector<Ref<FragmentEntry>> Fragments();
+  // Every cluster that was made, for people.
+  std::vector<ClusterRecord> Clusters();
   // A fragment was queued: looks for its program, or asks for it, as its use says. Called under the recording lock.
   void Launched(const Ref<FragmentEntry>& entry);
   CompilePool& pool() { return *pool_; }
@@ -111,6 +125,7 @@ class Engine {
   std::unique_ptr<CompilerBackend> backend_;
   CallRunner call_runner_;
   WhereHook where_hook_ = nullptr;
+  FixedHook fixed_hook_ = nullptr;
   std::atomic<Mode> mode_{Mode::kFused};
   std::mutex mutex_;
   std::vector<int> next_stream_;                               // guarded by mutex_

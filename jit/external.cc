@@ -12,7 +12,7 @@ External::Queued External::Enqueue(Stream& stream, std::vector<ValueRef> operand
                                    absl::Span<const TensorType* const> results, const std::string& what,
                                    std::string title, Run run) {
   for (const ValueRef& v : operands) {
-    if (Window* window = v->window_.load(std::memory_order_acquire)) window->Cut(CutReason::kCollective, what);
+    if (Window* window = v->window_.load(std::memory_order_acquire)) window->Cut(CutReason::kCollective, what, v.get());
   }
   Queued queued;
   for (const TensorType* type : results) queued.results.push_back(MakeRef<Value>(type, &stream, nullptr));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "jit/cluster.h"
 #include "runtime/hash.h"
 
 namespace tpu {
@@ -45,6 +46,8 @@ void Analyse(FragmentEntry& entry) {
 
 }  // namespace
 
+FragmentEntry::FragmentEntry(int devices) : executables(devices) {}
+
 FragmentEntry::~FragmentEntry() {
   for (auto& e : executables) delete e.load();
 }
@@ -61,10 +64,17 @@ void FragmentEntry::NoteSuccessor(FragmentEntry* next) {
   successors[0] = next;
 }
 
-void FragmentEntry::ForgetSuccessors(const absl::flat_hash_set<const FragmentEntry*>& gone) {
+void FragmentEntry::NoteFollower(const FragmentEntry* next) {
+  times_followed = follower == next ? times_followed + 1 : 1;
+  follower = next;
+}
+
+void FragmentEntry::Forget(const absl::flat_hash_set<const FragmentEntry*>& gone) {
   const auto end = std::remove_if(successors.begin(), successors.end(),
                                   [&](const FragmentEntry* successor) { return gone.contains(successor); });
   std::fill(end, successors.end(), nullptr);
+  if (gone.contains(begins)) begins = nullptr;
+  if (gone.contains(follower)) follower = nullptr;
 }
 
 FragmentRef FragmentTable::FindOrInsert(absl::Span<const Node> nodes, absl::Span<const ValueId> operands,
@@ -128,7 +138,7 @@ std::vector<FragmentRef> FragmentTable::TakeSurplus() {
                                     [&](const FragmentRef& entry) { return !gone.contains(entry.get()); });
     surplus.insert(surplus.end(), std::make_move_iterator(end), std::make_move_iterator(bucket.end()));
     bucket.erase(end, bucket.end());
-    for (const FragmentRef& entry : bucket) entry->ForgetSuccessors(gone);
+    for (const FragmentRef& entry : bucket) entry->Forget(gone);
     return bucket.empty();
   });
   return surplus;

@@ -21,6 +21,8 @@
 
 namespace tpu {
 
+struct Cluster;
+
 // Launches of a fragment at one tier, and how long they took: written by stream threads.
 struct TierProfile {
   std::atomic<int64_t> runs{0}, nanoseconds{0};
@@ -51,10 +53,21 @@ struct FragmentEntry final : RefCounted<FragmentEntry> {
   // next. Guarded by the recording lock. Not held: the table takes out what it gives up.
   std::array<FragmentEntry*, 6> successors{};
 
-  explicit FragmentEntry(int devices) : executables(devices) {}
+  // Guarded by the recording lock, as all below: of a cluster, what it is made of.
+  std::unique_ptr<Cluster> cluster;
+  // The cluster that begins with this, not held; that there shall be none; that this is the end of one.
+  FragmentEntry* begins = nullptr;
+  bool begins_none = false;
+  bool ends_one = false;
+  // What followed the latest times without exception, where this was cut by content, and how often. Not held.
+  const FragmentEntry* follower = nullptr;
+  int times_followed = 0;
+
+  explicit FragmentEntry(int devices);
   ~FragmentEntry();
   void NoteSuccessor(FragmentEntry* next);
-  void ForgetSuccessors(const absl::flat_hash_set<const FragmentEntry*>& gone);
+  void NoteFollower(const FragmentEntry* next);
+  void Forget(const absl::flat_hash_set<const FragmentEntry*>& gone);
 };
 using FragmentRef = Ref<FragmentEntry>;
 

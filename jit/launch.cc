@@ -69,8 +69,9 @@ void Launch::Run() {
   }
   TierProfile& profile = entry_->profile[compiled];
   profile.runs.fetch_add(1, std::memory_order_relaxed);
-  profile.nanoseconds.fetch_add((std::chrono::steady_clock::now() - start) / std::chrono::nanoseconds(1),
-                                std::memory_order_relaxed);
+  const int64_t elapsed = (std::chrono::steady_clock::now() - start) / std::chrono::nanoseconds(1);
+  profile.nanoseconds.fetch_add(elapsed, std::memory_order_relaxed);
+  if (passage && compiled) passage->Add(elapsed);
   if (traced) {
     Timeline::Get().Add(Span::Kind::kFragment, stream_, begin, entry_->fragment.Summary(),
                         {{"operations", std::to_string(entry_->live_ops)},

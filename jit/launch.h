@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "jit/cluster.h"
 #include "jit/engine.h"
 #include "jit/fragment_table.h"
 #include "jit/value.h"
@@ -29,6 +30,7 @@ class Launch {
   // In the fragment's order.
   std::vector<Input> inputs;
   std::vector<ValueRef> outputs;
+  std::shared_ptr<Passage> passage;  // that it is timed for, if any
 
   void Run();
   // It would be over within microseconds and waits for nothing but its own stream.

@@ -63,6 +63,9 @@ class Metrics {
   // WaitForCompiles.
   std::atomic<int64_t> compile_wait_us{0};
   std::atomic<int64_t> memory_cache_hits{0}, disk_cache_hits{0}, disk_cache_misses{0}, disk_cache_errors{0};
+  // Clusters (cluster.h), and windows that left one for its parts.
+  std::atomic<int64_t> clusters_made{0}, clusters_kept{0}, clusters_dissolved{0}, cluster_wrong_guesses{0};
+  std::atomic<int64_t> launches_clusters{0};
   std::atomic<int64_t> reads{0}, inferences{0};
   // Graphs of torch.compile: captures (one for each kind of inputs) and calls.
   std::atomic<int64_t> graph_captures{0}, graph_calls{0};

@@ -53,6 +53,8 @@ class Value final : public RefCounted<Value> {
   std::atomic<Window*> window_{nullptr};  // set while pending; cleared (release) after sequence_ is set
   uint64_t epoch_ = 0;                    // W: the window epoch in which id_ is valid
   int32_t id_ = 0;                        // W: the ValueId in that epoch: a result, or an input
+  int32_t launched_id_ = 0;               // W: likewise in the window before, whose epoch was launched_epoch_
+  uint64_t launched_epoch_ = 0;           // W
   Stream* stream_ = nullptr;
   uint64_t sequence_ = 0;  // on stream_; 0: ready from the start
   BufferRef buffer_;

@@ -24,12 +24,13 @@ constexpr size_t kMaxSpare = 512;
 // How many launches the host may be ahead of the device.
 constexpr uint64_t kMaxAhead = 48;
 
-uint64_t NextEpoch() {
+}  // namespace
+
+// Of windows that are filled at once, in all streams: no two share one.
+uint64_t Window::NextEpoch() {
   static std::atomic<uint64_t> epoch{0};
   return ++epoch;
 }
-
-}  // namespace
 
 Window::Window(Engine& engine, Stream& stream)
     : engine_(engine),
@@ -43,16 +44,15 @@ void Window::Record(const Call& call, absl::Span<const Operand> operands, absl::
   for (const Operand& o : operands) {
     if (o.value == nullptr) continue;
     Window* const other = o.value->window_.load(std::memory_order_acquire);
-    if (other != nullptr && other != this) other->Cut(CutReason::kStreamSwitch, call.op);
+    if (other != nullptr && other != this) other->Cut(CutReason::kStreamSwitch, call.op, o.value);
   }
-  bool cut_before = false, cut_after = false;
+  const uint64_t queued_before = stream_.enqueued();
   // Before the lock: seeing the Python frame can mean waiting for Python's lock.
   std::string where = cold_.load(std::memory_order_relaxed) ? engine_.Where() : std::string();
   {
     std::lock_guard<std::mutex> lock(engine_.recording_lock());
-    if (call.boundary && num_nodes_ >= kOpsBeforeBoundary) {
+    if (call.boundary && PartNodes() >= kOpsBeforeBoundary && !PassSeam()) {
       CutLocked(CutReason::kContent, call.op);  // held views are this call's: they stay with it
-      cut_before = true;
     }
     if (call.is_view && engine_.mode() == Mode::kFused) {
       results[0] = NewValue(call.results[0]);
@@ -60,29 +60,21 @@ void Window::Record(const Call& call, absl::Span<const Operand> operands, absl::
       return;
     }
     PlaceHeld();
-    if (call.alone && num_nodes_ > 0) {
-      CutLocked(CutReason::kContent, call.op);
-      cut_before = true;
-    }
+    if (call.alone) CutLocked(CutReason::kContent, call.op);
     for (size_t i = 0; i < call.results.size(); ++i) results[i] = NewValue(call.results[i]);
     Place(call, operands, results, std::move(where));
-    const size_t n = num_nodes_;
+    const size_t n = PartNodes();
     if (n >= static_cast<size_t>(Flags::Get().window_ops)) {
-      CutLocked(CutReason::kBound, call.op);
-      cut_after = true;
-    } else if (bytes_ > bytes_allowed_) {
+      if (!PassSeam()) CutLocked(CutReason::kBound, call.op);
+    } else if (bytes_ - part_bytes_ > bytes_allowed_) {
       CutLocked(CutReason::kMemory, call.op);
-      cut_after = true;
     } else if (call.alone || (n >= kOpsBeforeContent && (call.content_hash & kContentMask) == 0)) {
-      CutLocked(CutReason::kContent, call.op);
-      cut_after = true;
+      if (!PassSeam()) CutLocked(CutReason::kContent, call.op);
     } else if (engine_.mode() != Mode::kFused) {
       CutLocked(CutReason::kMode, call.op);
-      cut_after = true;
     }
   }
-  if (cut_before || cut_after) {
-    const uint64_t queued = stream_.enqueued();
+  if (const uint64_t queued = stream_.enqueued(); queued != queued_before) {
     if (engine_.mode() == Mode::kDebug) {
       stream_.WaitFor(queued);
     } else if (queued > kMaxAhead) {
@@ -109,8 +101,7 @@ ValueRef Window::NewValue(const TensorType& type) {
 // Makes the call the next node.
 void Window::Place(const Call& call, absl::Span<const Operand> operands, absl::Span<const ValueRef> results,
                    std::string where) {
-  const bool followed = expected_ && (IsNext(*expected_, call, operands) || FollowAnother(call, operands));
-  if (!followed) Append(call, operands, std::move(where));
+  if (!expected_ || !Follow(call, operands)) Append(call, operands, std::move(where));
   std::atomic<int64_t>& recorded = Metrics::Get().recorded_ops;  // written under the lock only: no locked add
   recorded.store(recorded.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   ++num_nodes_;
@@ -143,6 +134,14 @@ ValueId Window::IdOf(const Operand& operand) {
   return id;
 }
 
+bool Window::Follow(const Call& call, absl::Span<const Operand> operands) {
+  if (InCluster()) {
+    if (!AtPartsEnd() && IsNext(*expected_, call, operands)) return true;
+    Split(true);
+  }
+  return IsNext(*expected_, call, operands) || FollowAnother(call, operands);
+}
+
 // True if the call on these operands is the next node of `entry`, whose nodes so far are the window's. Else nothing has
 // changed.
 bool Window::IsNext(const FragmentEntry& entry, const Call& call, absl::Span<const Operand> operands) {
@@ -167,6 +166,7 @@ bool Window::FollowAnother(const Call& call, absl::Span<const Operand> operands)
   for (FragmentEntry* other : previous_->successors) {
     if (other == nullptr || other == expected_.get() || !HasPrefix(*other) || !IsNext(*other, call, operands)) continue;
     Expect(FragmentRef(other));
+    ExpectCluster();
     return true;
   }
   StopFollowing();
@@ -214,20 +214,28 @@ void Window::CollectOutputs() {
   }
 }
 
-void Window::Cut(CutReason reason, const std::string& what) {
+void Window::Cut(CutReason reason, const std::string& what, const Value* value) {
   const std::string where = engine_.Where();  // before the lock, as in Record
   std::lock_guard<std::mutex> lock(engine_.recording_lock());
+  if (value != nullptr && InCluster() && part_ > 0) {
+    if (value->epoch_ == epoch_ && value->id_ < expected_->cluster->parts[part_].results_begin) Split(true);
+    if (!value->pending()) return;
+  }
   PlaceHeld();
   CutLocked(reason, what, where);
 }
 
 void Window::CutLocked(CutReason reason, const std::string& what, const std::string& where) {
   if (num_nodes_ == 0) return;
+  FragmentRef entry = InCluster() ? TakeWhole() : nullptr;
+  if (num_nodes_ == 0) return;
   Metrics& metrics = Metrics::Get();
   metrics.CountCut(reason, where, what, static_cast<int>(num_nodes_));
-  CollectOutputs();
   bool inserted = false;
-  const FragmentRef entry = FindEntry(&inserted);
+  if (!entry) {
+    CollectOutputs();
+    entry = FindEntry(&inserted);
+  }
   if (inserted) {
     metrics.fragments_distinct.fetch_add(1, std::memory_order_relaxed);
     if (nodes_.front().call->alone) entry->state = FragmentEntry::State::kFailed;  // there is nothing to compile
@@ -239,13 +247,17 @@ void Window::CutLocked(CutReason reason, const std::string& what, const std::str
     metrics.fragments_known.fetch_add(1, std::memory_order_relaxed);
   }
   metrics.dropped_ops.fetch_add(static_cast<int64_t>(num_nodes_) - entry->live_ops, std::memory_order_relaxed);
-  if (!outputs_.empty()) Launch(entry, reason == CutReason::kRead);
-
-  if (previous_) previous_->NoteSuccessor(entry.get());
-  previous_ = entry;
+  Join(entry);
+  if (!outputs_.empty()) {
+    TagForJoin(*entry);
+    Launch(entry, std::move(inputs_), outputs_, 0, reason == CutReason::kRead);
+  } else {
+    tagged_ = 0;
+  }
+  Note(entry, reason == CutReason::kContent || reason == CutReason::kBound);
   Reset();
-  entry->last_cut = epoch_;
-  Expect(FragmentRef(entry->successors.front()));
+  Expect(FragmentRef(previous_->successors.front()));
+  ExpectCluster();
   if (inserted) {
     std::vector<FragmentRef> surplus = engine_.table().TakeSurplus();
     metrics.fragments_given_up.fetch_add(static_cast<int64_t>(surplus.size()), std::memory_order_relaxed);
@@ -269,18 +281,40 @@ FragmentRef Window::FindEntry(bool* inserted) {
                                       inserted);
 }
 
-void Window::Launch(const FragmentRef& entry, bool awaited) {
+void Window::Launch(const FragmentRef& entry, std::vector<tpu::Launch::Input> inputs, absl::Span<const ValueId> outputs,
+                    ValueId results_begin, bool awaited) {
   Metrics::Get().fragments_launched.fetch_add(1, std::memory_order_relaxed);
   auto launch = std::make_shared<tpu::Launch>(engine_, stream_, entry);
-  launch->inputs = std::move(inputs_);
-  launch->outputs.reserve(outputs_.size());
-  for (ValueId v : outputs_) launch->outputs.push_back(results_[v]);
+  launch->inputs = std::move(inputs);
+  launch->outputs.reserve(outputs.size());
+  for (ValueId v : outputs) launch->outputs.push_back(results_[results_begin + v]);
+  launch->passage = TimeLaunch(entry);
   awaited = awaited && launch->Brief();
   // The launch's own references are dropped right after the run, before it counts as completed.
   Stream::Task task = [launch = std::move(launch)] { launch->Run(); };
   const uint64_t sequence = awaited ? stream_.EnqueueAwaited(std::move(task)) : stream_.Enqueue(std::move(task));
-  for (ValueId v : outputs_) results_[v]->sequence_ = sequence;
+  for (ValueId v : outputs) results_[results_begin + v]->sequence_ = sequence;
   engine_.Launched(entry);
+}
+
+// What came after what, once `entry` is cut.
+void Window::Note(const FragmentRef& entry, bool by_content) {
+  const auto follow = [this](FragmentEntry& part) {
+    if (previous_) previous_->NoteSuccessor(&part);
+    previous_ = FragmentRef(&part);
+    part.last_cut = epoch_;
+  };
+  const FragmentEntry* first = entry.get();
+  if (entry->cluster) {
+    for (const Cluster::Part& part : entry->cluster->parts) follow(*part.entry);
+    first = entry->cluster->parts.front().entry;
+    entry->last_cut = epoch_;
+  } else {
+    follow(*entry);
+  }
+  if (unit_) unit_->NoteFollower(unit_by_content_ ? first : nullptr);
+  unit_ = entry;
+  unit_by_content_ = by_content;
 }
 
 void Window::Reset() {
@@ -288,18 +322,25 @@ void Window::Reset() {
   num_nodes_ = 0;
   nodes_.clear();
   operands_.clear();
-  for (ValueRef& v : results_) {
-    v->window_.store(nullptr, std::memory_order_release);
-    const bool unseen = v->sequence_ == 0;  // by any launch
-    if (unseen && v->ref_count() == 1 && spare_.size() < kMaxSpare) spare_.push_back(std::move(v));
-  }
+  Retire(absl::MakeSpan(results_));
   results_.clear();
   inputs_.clear();
   input_types_.clear();
   bytes_ = 0;
+  part_ = part_nodes_ = 0;
+  part_bytes_ = 0;
   Expect(nullptr);
   where_.clear();
   where_begin_ = 0;
+}
+
+// What was launched, or is dead, is pending no more.
+void Window::Retire(absl::Span<ValueRef> results) {
+  for (ValueRef& v : results) {
+    v->window_.store(nullptr, std::memory_order_release);
+    const bool unseen = v->sequence_ == 0;  // by any launch
+    if (unseen && v->ref_count() == 1 && spare_.size() < kMaxSpare) spare_.push_back(std::move(v));
+  }
 }
 
 }  // namespace tpu

@@ -2,8 +2,10 @@
 //
 // The dispatcher records into it; reads, synchronisation, bounds and content-defined points cut it. A cut hands the
 // fragment to the stream at once. What followed a fragment before is expected after it again: while calls are the
-// expected ones they are compared, and no graph is built. All windows of a process share the engine's recording lock;
-// no call here blocks on the device while holding it.
+// expected ones they are compared, and no graph is built. Where fragments always follow one another, a cluster of them
+// (cluster.h) is expected: the cuts between them are passed over while the program does what it did and the stream has
+// work meanwhile; otherwise the window falls back to the parts, as if there had been no cluster. All windows of a
+// process share the engine's recording lock; no call here blocks on the device while holding it.
 #pragma once
 
 #include <atomic>
@@ -15,6 +17,7 @@
 
 #include "absl/types/span.h"
 #include "compiler/fragment.h"
+#include "jit/cluster.h"
 #include "jit/launch.h"
 #include "jit/metrics.h"
 #include "jit/value.h"
@@ -35,17 +38,19 @@ class Window {
   // Appends the call. results[i] becomes call.results[i]'s value. May cut before or after, and waits for room on the
   // stream when the host has run too far ahead.
   void Record(const Call& call, absl::Span<const Operand> operands, absl::Span<ValueRef> results);
-  // Queues what is pending. `what` names who asked, for explain().
-  void Cut(CutReason reason, const std::string& what);
+  // Queues what is pending. `what` names who asked, for explain(). For the sake of one value: only as far as it needs.
+  void Cut(CutReason reason, const std::string& what, const Value* value = nullptr);
   Stream& stream() const { return stream_; }
 
  private:
   friend class Engine;
 
+  static uint64_t NextEpoch();
   void CutLocked(CutReason reason, const std::string& what, const std::string& where = "");
   void Place(const Call& call, absl::Span<const Operand> operands, absl::Span<const ValueRef> results,
              std::string where);
   void PlaceHeld();
+  bool Follow(const Call& call, absl::Span<const Operand> operands);
   ValueId IdOf(const Operand& operand);
   bool FollowAnother(const Call& call, absl::Span<const Operand> operands);
   bool IsNext(const FragmentEntry& entry, const Call& call, absl::Span<const Operand> operands);
@@ -55,8 +60,30 @@ class Window {
   void Expect(FragmentRef entry);
   void CollectOutputs();
   FragmentRef FindEntry(bool* inserted);
-  void Launch(const FragmentRef& entry, bool awaited);
+  void Launch(const FragmentRef& entry, std::vector<tpu::Launch::Input> inputs, absl::Span<const ValueId> outputs,
+              ValueId results_begin, bool awaited);
+  void Note(const FragmentRef& entry, bool by_content);
   void Reset();
+  void Retire(absl::Span<ValueRef> results);
+
+  // Clusters: window_clusters.cc.
+  bool InCluster() const { return expected_ && expected_->cluster; }
+  size_t PartNodes() const { return num_nodes_ - part_nodes_; }
+  bool AtPartsEnd() const { return num_nodes_ == expected_->cluster->parts[part_].nodes_end; }
+  bool ExpectsClusters() const;
+  void ExpectCluster();
+  bool Follows(FragmentEntry& whole);
+  void Dissolve(FragmentEntry& whole, Cluster::End end);
+  bool PassSeam();
+  bool KeepsBusy(const Cluster& cluster) const;
+  bool PartIsKnown() const;
+  bool MayBeHalf(const FragmentEntry& entry) const;
+  FragmentRef TakeWhole();
+  void Split(bool wrong_guess);
+  void TagForJoin(const FragmentEntry& entry);
+  void Join(const FragmentRef& right);
+  void Form(const FragmentRef& candidate, const std::vector<ValueId>& outputs);
+  std::shared_ptr<Passage> TimeLaunch(const FragmentRef& entry);
   ValueRef NewValue(const TensorType& type);
 
   Engine& engine_;
@@ -79,9 +106,22 @@ class Window {
   std::vector<ValueId> outputs_;  // scratch of a cut
   std::vector<ValueRef> spare_;   // values that died unseen, to be used again
   FragmentRef previous_;
+  // What was launched last: previous_, or a cluster that ends with it; whether it was cut by content. And the epoch in
+  // which values were tagged as its own, so that the next fragment can be joined to it; 0: they were not.
+  FragmentRef unit_;
+  bool unit_by_content_ = false;
+  uint64_t tagged_ = 0;
+  FragmentRef candidate_;  // a cluster that is followed once to see what is wanted at its end: without a program
+  int candidate_cuts_ = 0;
+  // A cluster whose halves are being timed, and the passage that the first has begun.
+  FragmentRef timed_;
+  std::shared_ptr<Passage> halves_;
   // The known fragment that is being followed: all num_nodes_ calls and their operands were its. Null: the calls are
   // kept in what follows here, and the lines they come from.
   FragmentRef expected_;
+  // In a cluster: the part that is being recorded, and what was recorded before it.
+  size_t part_ = 0, part_nodes_ = 0;
+  int64_t part_bytes_ = 0;
   std::atomic<bool> cold_{true};  // expected_ is null; read outside the lock as a hint
   std::vector<Node> nodes_;
   std::vector<ValueId> operands_;

@@ -22,6 +22,9 @@ struct Integer {
   int Flags::* member;
   int least;
 };
+struct Share {
+  double Flags::* member;
+};
 struct Choice {
   std::string Flags::* member;
   const char* choices;  // ',' between; null: any text
@@ -31,7 +34,7 @@ struct Declaration {
   const char* name;
   const char* default_value;
   const char* meaning;
-  std::variant<Size, Integer, Choice> kind;
+  std::variant<Size, Integer, Share, Choice> kind;
 };
 
 const Declaration kDeclarations[] = {
@@ -52,6 +55,12 @@ const Declaration kDeclarations[] = {
      "threads that the embedded device computes with; 0: one a core; under torchrun its share",
      Integer{&Flags::threads, 0}},
     {"TORCH_TPU_COMPILE_THREADS", "1", "threads that compile", Integer{&Flags::compile_threads, 1}},
+    {"TORCH_TPU_TUNE_BUDGET", "0.05",
+     "share of the running time that compiling fragments anew, to make them faster, may take; 0: it is never done",
+     Share{&Flags::tune_budget}},
+    {"TORCH_TPU_CLUSTERS", "never",
+     "fragments that follow one another, compiled as one: 'never', 'measured' where that is faster, 'always' (tests)",
+     Choice{&Flags::clusters, "measured,always,never"}},
     {"TORCH_TPU_COMPILE_AFTER", "2", "launches of a fragment before it is compiled", Integer{&Flags::compile_after, 0}},
     {"TORCH_TPU_FALLBACK", "host", "an operator without a lowering: 'host' runs PyTorch's CPU kernel, 'error' raises",
      Choice{&Flags::fallback, "host,error"}},
@@ -101,6 +110,12 @@ bool Assign(const Declaration& d, const std::string& text, Flags& flags) {
     flags.*integer->member = value;
     return true;
   }
+  if (const auto* share = std::get_if<Share>(&d.kind)) {
+    double value = 0;
+    if (!absl::SimpleAtod(text, &value) || !(value >= 0)) return false;
+    flags.*share->member = value;
+    return true;
+  }
   const Choice& choice = std::get<Choice>(d.kind);
   if (choice.choices != nullptr) {
     bool known = false;
@@ -114,6 +129,7 @@ bool Assign(const Declaration& d, const std::string& text, Flags& flags) {
 std::string Spell(const Declaration& d, const Flags& flags) {
   if (const auto* size = std::get_if<Size>(&d.kind)) return absl::StrCat(flags.*size->member);
   if (const auto* integer = std::get_if<Integer>(&d.kind)) return absl::StrCat(flags.*integer->member);
+  if (const auto* share = std::get_if<Share>(&d.kind)) return absl::StrCat(flags.*share->member);
   return flags.*std::get<Choice>(d.kind).member;
 }
 
@@ -122,6 +138,7 @@ std::string Expected(const Declaration& d) {
   if (const auto* integer = std::get_if<Integer>(&d.kind)) {
     return absl::StrCat("a whole number, at least ", integer->least);
   }
+  if (std::holds_alternative<Share>(d.kind)) return "a number, at least 0";
   return absl::StrCat("one of ", std::get<Choice>(d.kind).choices);
 }
 

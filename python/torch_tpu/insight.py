@@ -24,17 +24,27 @@ def explain():
     compiles, cache hits and host kernels.
 
     Print it, or show it in a notebook; `.counters`, `.fragments`, `.cuts`, `.compiles`, `.host_kernels`,
-    `.uncaptured_graphs` are plain data: of fragments, `runs` and `milliseconds` are lists by tier.
+    `.uncaptured_graphs` are plain data: of fragments, `runs` and `milliseconds` are lists by tier. `.clusters` are
+    fragments that always followed one another and were compiled as one: `before` and `after` are milliseconds.
     """
-    return Explanation(metrics(), _C.fragments(), _C.cuts(), _C.compiles(), _C.host_kernels(), _C.uncaptured_graphs())
+    return Explanation(
+        metrics(),
+        _C.fragments(),
+        _C.clusters(),
+        _C.cuts(),
+        _C.compiles(),
+        _C.host_kernels(),
+        _C.uncaptured_graphs(),
+    )
 
 
 class Explanation:
     """What explain() found at the moment it was called."""
 
-    def __init__(self, counters, fragments, cuts, compiles, host_kernels, uncaptured_graphs):
+    def __init__(self, counters, fragments, clusters, cuts, compiles, host_kernels, uncaptured_graphs):
         self.counters = counters
         self.fragments = sorted(fragments, key=lambda x: -sum(x["milliseconds"]))
+        self.clusters = sorted(clusters, key=lambda x: -x["followed"])
         self.cuts = cuts
         self.compiles = compiles
         self.host_kernels = dict(sorted(host_kernels.items(), key=lambda item: -item[1]))
@@ -79,6 +89,25 @@ class Explanation:
                 for x in self.fragments[:limit]
             ],
         )
+        if self.clusters:
+            yield (
+                "Clusters: fragments that follow one another, as one",
+                ("times", "wrong", "parts", "ops", "ms apart", "ms as one", "outcome", "fragment", "first line"),
+                [
+                    (
+                        x["followed"],
+                        x["wrong_guesses"],
+                        x["parts"],
+                        x["ops"],
+                        f"{x['before']:.3f}",
+                        f"{x['after']:.3f}",
+                        x["outcome"],
+                        x["summary"],
+                        x["where"] or "-",
+                    )
+                    for x in self.clusters[:limit]
+                ],
+            )
         yield (
             "Cuts: what ended a fragment",
             ("times", "ops", "reason", "operator", "line"),
