@@ -20,6 +20,12 @@ class CompilerBackend {
   // A program computing fragment.outputs from fragment.inputs. Nodes without a lowering become calls; Unimplemented,
   // naming the operator, when the backend can't express that either.
   virtual absl::StatusOr<Program> Compile(const Fragment& fragment) = 0;
+  // One program for every value, from the first of `sizes` to the last, of the size at which `fragments` are otherwise
+  // the same fragment; for Device::LoadFamily. FailedPrecondition where sizes are compiled differently.
+  virtual bool WritesFamilies() const { return false; }
+  virtual absl::StatusOr<Program> CompileFamily(absl::Span<const Fragment> fragments, absl::Span<const int64_t> sizes) {
+    return absl::UnimplementedError("this backend writes no programs for many sizes");
+  }
   // True when a program may hold calls of host kernels: its devices run those in place, on their own memory.
   virtual bool HoldsCalls() const = 0;
   // True when this call has a lowering, so that no host kernel is needed.

@@ -43,9 +43,37 @@ std::string ArgumentText(const Call& call, const CallArgument& argument) {
   return list ? absl::StrCat("[", absl::StrJoin(items, ", "), "]") : items[0];
 }
 
-// Bytes whose equality is the equality of what was written: every variable part is preceded by its length.
+// Whether a number among a call's arguments may be a size. Views are nothing but sizes.
+bool MayBeSize(const Call& call, int64_t number) {
+  constexpr int64_t kMostChoices = 8;
+  return number > kMostChoices || number < -kMostChoices || call.op == "tpu::view" || call.op == "tpu::update";
+}
+
+// visit(number) for each that may be a size, in an order that structure alone decides.
+template <typename Calls, typename Visit>
+void VisitSizes(Calls& call, Visit visit) {
+  for (auto& argument : call.arguments) {
+    if (auto* number = std::get_if<int64_t>(&argument.attribute)) {
+      if (MayBeSize(call, *number)) visit(*number);
+    } else if (auto* list = std::get_if<std::vector<int64_t>>(&argument.attribute)) {
+      for (auto& item : *list) {
+        if (MayBeSize(call, item)) visit(item);
+      }
+    }
+  }
+  for (auto& operand : call.operands) {
+    for (auto& dim : operand.type.dims) visit(dim);
+  }
+  for (auto& type : call.results) {
+    for (auto& dim : type.dims) visit(dim);
+  }
+}
+
+// Bytes whose equality is the equality of what was written: every variable part is preceded by its length. Without
+// sizes, those that VisitSizes visits are left out.
 class Digest {
  public:
+  explicit Digest(bool sizes = true) : sizes_(sizes) {}
   template <typename T>
   void Number(T v) {
     static_assert(std::is_trivially_copyable_v<T>);
@@ -63,7 +91,11 @@ class Digest {
   }
   void Type(const TensorType& type) {
     Number(type.dtype);
-    Numbers(type.dims);
+    if (sizes_) {
+      Numbers(type.dims);
+    } else {
+      Number<uint64_t>(type.dims.size());
+    }
   }
   void Operand(const OperandType& operand) {
     Number<uint8_t>(operand.is_scalar);
@@ -93,12 +125,21 @@ class Digest {
       Number(a.first);
       Number(a.count);
       Numbers(a.absent);
-      Value(a.attribute);
+      Value(sizes_ ? a.attribute : WithoutSizes(call, a.attribute));
     }
     Number<uint64_t>(call.operands.size());
     for (const OperandType& operand : call.operands) Operand(operand);
     Number<uint64_t>(call.results.size());
     for (const TensorType& type : call.results) Type(type);
+  }
+
+  void Add(const Fragment& fragment) {
+    Number<uint64_t>(fragment.nodes.size());
+    for (const Node& node : fragment.nodes) Add(*node.call);
+    Numbers(fragment.operands);
+    Number<uint64_t>(fragment.inputs.size());
+    for (const OperandType& input : fragment.inputs) Operand(input);
+    Numbers(fragment.outputs);
   }
 
   std::string Hex() const {
@@ -107,6 +148,16 @@ class Digest {
   }
 
  private:
+  static Attribute WithoutSizes(const Call& call, Attribute attribute) {
+    auto hide = [&](int64_t& number) {
+      if (MayBeSize(call, number)) number = INT64_MAX;
+    };
+    if (auto* number = std::get_if<int64_t>(&attribute)) hide(*number);
+    if (auto* list = std::get_if<std::vector<int64_t>>(&attribute)) std::for_each(list->begin(), list->end(), hide);
+    return attribute;
+  }
+
+  const bool sizes_;
   std::string bytes_;
 };
 
@@ -157,13 +208,39 @@ std::string Fragment::ToString() const {
 
 std::string Fragment::StableKey() const {
   Digest digest;
-  digest.Number<uint64_t>(nodes.size());
-  for (const Node& node : nodes) digest.Add(*node.call);
-  digest.Numbers(operands);
-  digest.Number<uint64_t>(inputs.size());
-  for (const OperandType& input : inputs) digest.Operand(input);
-  digest.Numbers(outputs);
+  digest.Add(*this);
   return digest.Hex();
+}
+
+std::vector<int64_t> Fragment::Sizes() const {
+  std::vector<int64_t> sizes;
+  for (const OperandType& input : inputs) sizes.insert(sizes.end(), input.type.dims.begin(), input.type.dims.end());
+  for (const Node& node : nodes) {
+    VisitSizes(*node.call, [&](int64_t size) { sizes.push_back(size); });
+  }
+  return sizes;
+}
+
+std::string Fragment::StructureKey() const {
+  Digest digest(/*sizes=*/false);
+  digest.Add(*this);
+  return digest.Hex();
+}
+
+Fragment Fragment::WithSizes(absl::Span<const int64_t> sizes) const {
+  Fragment changed = *this;
+  changed.owned_calls.clear();
+  auto next = sizes.begin();
+  for (OperandType& input : changed.inputs) {
+    for (int64_t& dim : input.type.dims) dim = *next++;
+  }
+  for (Node& node : changed.nodes) {
+    auto call = std::make_shared<Call>(*node.call);
+    VisitSizes(*call, [&](int64_t& size) { size = *next++; });
+    node.call = call.get();
+    changed.owned_calls.push_back(std::move(call));
+  }
+  return changed;
 }
 
 }  // namespace tpu

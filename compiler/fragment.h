@@ -115,6 +115,14 @@ struct Fragment {
   std::string ToString() const;
   // Content hash, equal in every process: 32 hex digits.
   std::string StableKey() const;
+
+  // Every number that may be a size: dims of tensors, and numbers among the arguments unless they are so small that
+  // they tell a dimension or a choice. Fragments of one StructureKey have them in the same places.
+  std::vector<int64_t> Sizes() const;
+  // Of everything else.
+  std::string StructureKey() const;
+  // The same with other numbers in these places, on calls of its own.
+  Fragment WithSizes(absl::Span<const int64_t> sizes) const;
 };
 
 }  // namespace tpu

@@ -37,13 +37,6 @@ constexpr size_t kMostWaiting = 1024;
 constexpr int64_t kCompileMicroseconds = 2000;
 thread_local bool on_pool_thread = false;
 
-// Everything that decides a program's bytes.
-std::string KeyOf(const Fragment& fragment, const Device& device, const CompilerBackend& backend) {
-  const std::string text = absl::StrCat(fragment.StableKey(), "|", device.Target(), "|", backend.Fingerprint());
-  const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
-  return absl::StrFormat("%016x%016x", hash.high64, hash.low64);
-}
-
 }  // namespace
 
 CompilePool::CompilePool(Engine& engine, int threads) : engine_(engine), cache_(ProgramCache::FromFlags()) {
@@ -56,10 +49,19 @@ void CompilePool::Submit(FragmentRef entry, bool compile) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (stop_) return;
   if (queue_.size() >= kMostWaiting) {  // the oldest asks again when it is launched again
-    queue_.front().entry->state.store(State::kMissing, std::memory_order_release);
-    queue_.pop_front();
+    const auto oldest = std::find_if(queue_.begin(), queue_.end(), [](const Job& job) { return job.entry; });
+    if (oldest == queue_.end()) return entry->state.store(State::kMissing, std::memory_order_release);
+    oldest->entry->state.store(State::kMissing, std::memory_order_release);
+    queue_.erase(oldest);
   }
-  queue_.push_back({std::move(entry), compile});
+  queue_.push_back({std::move(entry), compile, nullptr});
+  work_.notify_one();
+}
+
+void CompilePool::Submit(std::shared_ptr<FragmentFamily> family) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (stop_) return;
+  queue_.push_front({nullptr, true, std::move(family)});  // serves many that would be compiled one by one
   work_.notify_one();
 }
 
@@ -164,9 +166,10 @@ bool CompilePool::ProgramRunsCompiled() {
 
 void CompilePool::Do(const Job& job) {
   const NoForkScope no_fork;
+  if (job.family) return DoFamily(*job.family);
   FragmentEntry& entry = *job.entry;
   Metrics& metrics = Metrics::Get();
-  const std::string key = KeyOf(entry.fragment, engine_.device(0), engine_.backend());
+  const std::string key = KeyOf(entry.fragment.StableKey());
   CompileRecord record{key, entry.fragment.Summary(), "disk", 0, entry.live_ops};
   const auto start = std::chrono::steady_clock::now();
   if (std::optional<Program> program = cache_.Load(key); program && Install(entry, *program)) {
@@ -194,11 +197,61 @@ void CompilePool::Do(const Job& job) {
   metrics.RecordCompile(std::move(record));
 }
 
+void CompilePool::DoFamily(FragmentFamily& family) {
+  Metrics& metrics = Metrics::Get();
+  while (const std::optional<FragmentFamily::Order> order = family.Take()) {
+    const Fragment& first = order->fragments.front();
+    const std::string key = KeyOf(absl::StrCat(first.StableKey(), order->fragments.back().StableKey()));
+    CompileRecord record{key,
+                         absl::StrCat(first.Summary(), ", sizes ", order->sizes.front(), " to ", order->sizes.back()),
+                         "disk", 0, static_cast<int>(first.nodes.size())};
+    const auto start = std::chrono::steady_clock::now();
+    std::vector<std::unique_ptr<ExecutableFamily>> programs;
+    const auto load = [&](const absl::StatusOr<Program>& program) {
+      if (!program.ok()) return program.status();
+      programs.clear();
+      for (int d = 0; d < engine_.device_count(); ++d) {
+        absl::StatusOr<std::unique_ptr<ExecutableFamily>> loaded = engine_.device(d).LoadFamily(*program);
+        if (!loaded.ok()) return loaded.status();
+        programs.push_back(*std::move(loaded));
+      }
+      return absl::OkStatus();
+    };
+    const std::optional<Program> known = cache_.Load(key);
+    if (known && load(*known).ok()) {
+      metrics.disk_cache_hits.fetch_add(1, std::memory_order_relaxed);
+    } else {
+      const absl::Status status =
+          load(Compiled(key, [&] { return engine_.backend().CompileFamily(order->fragments, order->sizes); }));
+      record.outcome = status.ok() ? "compiled" : std::string(status.message());
+      if (!status.ok()) programs.clear();
+    }
+    record.milliseconds = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+    metrics.RecordCompile(std::move(record));
+    if (programs.empty()) continue;
+    family.Set(std::move(programs));
+    return;
+  }
+}
+
+std::string CompilePool::KeyOf(const std::string& content) const {
+  const std::string text = absl::StrCat(content, "|", engine_.device(0).Target(), "|", engine_.backend().Fingerprint());
+  const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
+  return absl::StrFormat("%016x%016x", hash.high64, hash.low64);
+}
+
 absl::StatusOr<Program> CompilePool::CompileFragment(const Fragment& fragment, const std::string& key) {
+  return Compiled(key, [&] {
+    absl::StatusOr<Program> program = engine_.backend().Compile(fragment);
+    return program.ok() ? engine_.device(0).Complete(*std::move(program)) : program;
+  });
+}
+
+absl::StatusOr<Program> CompilePool::Compiled(const std::string& key,
+                                              absl::FunctionRef<absl::StatusOr<Program>()> compile) {
   Metrics& metrics = Metrics::Get();
   const auto start = std::chrono::steady_clock::now();
-  absl::StatusOr<Program> program = engine_.backend().Compile(fragment);
-  if (program.ok()) program = engine_.device(0).Complete(*std::move(program));
+  absl::StatusOr<Program> program = compile();
   const auto elapsed =
       std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start).count();
   metrics.compiles.fetch_add(1, std::memory_order_relaxed);
@@ -218,7 +271,7 @@ absl::StatusOr<Executable*> CompilePool::SingleOperation(const Call& call, Devic
   for (size_t i = 0; i < call.operands.size(); ++i) fragment.operands.push_back(InputId(static_cast<int>(i)));
   fragment.num_results = static_cast<uint32_t>(call.results.size());
   for (size_t i = 0; i < call.results.size(); ++i) fragment.outputs.push_back(static_cast<ValueId>(i));
-  const std::string key = KeyOf(fragment, device, engine_.backend());
+  const std::string key = KeyOf(fragment.StableKey());
   std::optional<Program> program = cache_.Load(key);
   if (program) {
     Metrics::Get().disk_cache_hits.fetch_add(1, std::memory_order_relaxed);
@@ -241,7 +294,7 @@ bool CompilePool::Install(FragmentEntry& entry, const Program& program) {
     loaded.push_back(std::move(*executable));
   }
   for (int d = 0; d < engine_.device_count(); ++d) {
-    entry.executables[d].store(loaded[d].release(), std::memory_order_release);
+    entry.Install(d, std::move(loaded[d]));
   }
   entry.state.store(State::kReady, std::memory_order_release);
   return true;

@@ -18,8 +18,10 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "compiler/backend.h"
 #include "jit/cache.h"
+#include "jit/family.h"
 #include "jit/fragment_table.h"
 
 namespace tpu {
@@ -37,6 +39,8 @@ class CompilePool {
   void SubmitLast(FragmentRef entry);
   // Whether that budget has room for compiling the fragment.
   bool Affordable(const FragmentEntry& entry) const;
+  // Makes a program for the family. Never blocks.
+  void Submit(std::shared_ptr<FragmentFamily> family);
   // Drops them on a thread of the pool. Never blocks.
   void Discard(std::vector<FragmentRef> entries);
   // The call alone as a program, compiled now if this process and the disk don't have it. Called by stream threads.
@@ -50,6 +54,7 @@ class CompilePool {
   struct Job {
     FragmentRef entry;
     bool compile;
+    std::shared_ptr<FragmentFamily> family;  // or this
   };
   void Run();
   // Waits a little where compiling should; false where it should go on. With mutex_ held.
@@ -58,10 +63,14 @@ class CompilePool {
   bool ProgramRunsCompiled();
   bool Drained() const { return queue_.empty() && last_.empty() && discarded_.empty(); }  // with mutex_ held
   void Do(const Job& job);
+  void DoFamily(FragmentFamily& family);
   bool Install(FragmentEntry& entry, const Program& program);
 
-  // From the disk or the compiler, counted and kept.
+  // Of all that decides a program's bytes, of which `content` is the fragment's part.
+  std::string KeyOf(const std::string& content) const;
   absl::StatusOr<Program> CompileFragment(const Fragment& fragment, const std::string& key);
+  // What `compile` gives: counted, and kept on disk.
+  absl::StatusOr<Program> Compiled(const std::string& key, absl::FunctionRef<absl::StatusOr<Program>()> compile);
 
   Engine& engine_;
   ProgramCache cache_;

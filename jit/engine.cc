@@ -12,6 +12,8 @@ namespace tpu {
 namespace {
 
 constexpr int kMaxStreams = 33;
+// Uses after which a fragment that its family's program serves gets code for its size alone.
+constexpr int64_t kHotSize = 64;
 
 std::function<std::unique_ptr<Engine>()>& Factory() {
   static auto* factory = new std::function<std::unique_ptr<Engine>()>();
@@ -194,7 +196,9 @@ void Engine::Launched(const FragmentRef& entry) {
   using State = FragmentEntry::State;
   const int64_t uses = ++entry->uses;
   State state = entry->state.load(std::memory_order_acquire);
-  const bool hot = compile_at_once || uses >= Flags::Get().compile_after;
+  const FragmentFamily* family = entry->family.get();
+  const bool served = family != nullptr && !entry->left_out && (family->wanted() || family->ready());
+  const bool hot = compile_at_once || uses >= (served ? kHotSize : Flags::Get().compile_after);
   if (state == State::kReady) {
     Metrics::Get().memory_cache_hits.fetch_add(1, std::memory_order_relaxed);
   } else if (state == State::kNew) {
@@ -203,6 +207,12 @@ void Engine::Launched(const FragmentRef& entry) {
   } else if (state == State::kMissing && hot) {
     if (entry->state.compare_exchange_strong(state, State::kCompiling)) pool_->Submit(entry, true);
   }
+}
+
+void Engine::JoinFamily(const FragmentRef& entry) {
+  if (!backend_->WritesFamilies()) return;
+  entry->family = families_.Find(entry->fragment);
+  if (entry->family->Add(entry->fragment)) pool_->Submit(entry->family);
 }
 
 void Engine::WaitForCompiles() { pool_->WaitIdle(); }

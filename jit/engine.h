@@ -15,6 +15,7 @@
 #include "absl/types/span.h"
 #include "compiler/backend.h"
 #include "compiler/fragment.h"
+#include "jit/family.h"
 #include "jit/metrics.h"
 #include "jit/value.h"
 #include "runtime/device.h"
@@ -110,6 +111,8 @@ class Engine {
   std::vector<ClusterRecord> Clusters();
   // A fragment was queued: looks for its program, or asks for it, as its use says. Called under the recording lock.
   void Launched(const Ref<FragmentEntry>& entry);
+  // A fragment is known from now on. Called under the recording lock.
+  void JoinFamily(const Ref<FragmentEntry>& entry);
   CompilePool& pool() { return *pool_; }
   // Guards every window of the process. Never held while waiting for the device or for Python's lock.
   std::mutex& recording_lock() { return recording_lock_; }
@@ -135,6 +138,7 @@ class Engine {
   std::vector<Stream*> returned_;                              // of these, guarded by mutex_
   std::mutex recording_lock_;
   std::unique_ptr<FragmentTable> table_;
+  FamilyTable families_;
   std::unique_ptr<CompilePool> pool_;
 };
 

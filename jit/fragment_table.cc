@@ -4,6 +4,8 @@
 #include <iterator>
 
 #include "jit/cluster.h"
+#include "jit/family.h"
+#include "jit/metrics.h"
 #include "runtime/hash.h"
 
 namespace tpu {
@@ -50,6 +52,28 @@ FragmentEntry::FragmentEntry(int devices) : executables(devices) {}
 
 FragmentEntry::~FragmentEntry() {
   for (auto& e : executables) delete e.load();
+}
+
+Executable* FragmentEntry::ExecutableFor(int device) {
+  Executable* executable = executables[device].load(std::memory_order_acquire);
+  if (executable != nullptr || !family) return executable;
+  std::unique_ptr<Executable> of_family = family->At(fragment, device);
+  if (!of_family) {
+    if (!family->wanted()) left_out.store(true, std::memory_order_relaxed);
+    return nullptr;
+  }
+  if (executables[device].compare_exchange_strong(executable, of_family.get())) {
+    executable = of_family.release();
+    Metrics::Get().sizes_served.fetch_add(1, std::memory_order_relaxed);
+  }
+  return executable;
+}
+
+void FragmentEntry::Install(int device, std::unique_ptr<Executable> executable) {
+  std::unique_ptr<Executable> old(executables[device].exchange(executable.release(), std::memory_order_acq_rel));
+  if (!old) return;
+  std::lock_guard<std::mutex> lock(mutex_);
+  replaced_.push_back(std::move(old));
 }
 
 std::string FragmentEntry::FirstLine() const {

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@
 
 namespace tpu {
 
+class FragmentFamily;
 struct Cluster;
 
 // Launches of a fragment at one tier, and how long they took: written by stream threads.
@@ -49,6 +51,14 @@ struct FragmentEntry final : RefCounted<FragmentEntry> {
   int64_t runs() const { return profile[0].runs + profile[1].runs; }
   // One executable a device, set once (release) by the compile pool; owned here.
   std::vector<std::atomic<Executable*>> executables;
+  // The fragments that differ from this one in a size, and may have a program for it; null where the backend writes
+  // none.
+  std::shared_ptr<FragmentFamily> family;
+  // The executable, its family's where it has none of its own (yet); nullptr: none.
+  Executable* ExecutableFor(int device);
+  // Its family has a program, but none for this fragment.
+  std::atomic<bool> left_out{false};
+  void Install(int device, std::unique_ptr<Executable> executable);
   // The fragments that followed this one in its window, the latest first (null: fewer have): what recording expects
   // next. Guarded by the recording lock. Not held: the table takes out what it gives up.
   std::array<FragmentEntry*, 6> successors{};
@@ -68,6 +78,10 @@ struct FragmentEntry final : RefCounted<FragmentEntry> {
   void NoteSuccessor(FragmentEntry* next);
   void NoteFollower(const FragmentEntry* next);
   void Forget(const absl::flat_hash_set<const FragmentEntry*>& gone);
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Executable>> replaced_;  // launches may still run them; guarded by mutex_
 };
 using FragmentRef = Ref<FragmentEntry>;
 

@@ -48,7 +48,7 @@ bool Launch::Brief() const {
 void Launch::Run() {
   std::vector<Argument> arguments(inputs.size());
   const bool sound = CollectArguments(arguments);
-  Executable* executable = entry_->executables[stream_.device_index()].load(std::memory_order_acquire);
+  Executable* executable = entry_->ExecutableFor(stream_.device_index());
   Metrics& metrics = Metrics::Get();
   const bool compiled = executable != nullptr && sound;
   const bool traced = Timeline::Get().recording();

@@ -66,6 +66,7 @@ class Metrics {
   // Clusters (cluster.h), and windows that left one for its parts.
   std::atomic<int64_t> clusters_made{0}, clusters_kept{0}, clusters_dissolved{0}, cluster_wrong_guesses{0};
   std::atomic<int64_t> launches_clusters{0};
+  std::atomic<int64_t> sizes_served{0};  // fragments that run by a program for many sizes
   std::atomic<int64_t> reads{0}, inferences{0};
   // Graphs of torch.compile: captures (one for each kind of inputs) and calls.
   std::atomic<int64_t> graph_captures{0}, graph_calls{0};

@@ -238,7 +238,11 @@ void Window::CutLocked(CutReason reason, const std::string& what, const std::str
   }
   if (inserted) {
     metrics.fragments_distinct.fetch_add(1, std::memory_order_relaxed);
-    if (nodes_.front().call->alone) entry->state = FragmentEntry::State::kFailed;  // there is nothing to compile
+    if (nodes_.front().call->alone) {
+      entry->state = FragmentEntry::State::kFailed;  // there is nothing to compile
+    } else {
+      engine_.JoinFamily(entry);
+    }
     entry->where.resize(nodes_.size());
     for (size_t i = 0; i < where_.size() && where_begin_ + i < nodes_.size(); ++i) {
       entry->where[where_begin_ + i] = std::move(where_[i]);

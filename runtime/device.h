@@ -64,6 +64,14 @@ class Executable {
   virtual bool brief() const { return false; }
 };
 
+// A program for many values of one size, loaded.
+class ExecutableFamily {
+ public:
+  virtual ~ExecutableFamily() = default;
+  // For this size: microseconds, no compiler. OutOfRange where the program does not serve it. Any thread.
+  virtual absl::StatusOr<std::unique_ptr<Executable>> At(int64_t size) = 0;
+};
+
 // What one device has of a launch of several.
 struct Share {
   const Stream* stream = nullptr;  // whose task brings it: Device::Synchronize waits for it there
@@ -107,6 +115,10 @@ class Device {
   // What is kept of a program that the backend made: a device whose own compiler goes on from there adds its result.
   virtual absl::StatusOr<Program> Complete(Program program) { return program; }
   virtual absl::StatusOr<std::unique_ptr<Executable>> Load(const Program& program) = 0;
+  // A program that CompilerBackend::CompileFamily made. Unimplemented where there are none.
+  virtual absl::StatusOr<std::unique_ptr<ExecutableFamily>> LoadFamily(const Program& program) {
+    return absl::UnimplementedError("this device has no programs for many sizes");
+  }
   // A program that `devices`, of which this is the first, run together. Unimplemented where they can't.
   virtual absl::StatusOr<std::unique_ptr<JointExecutable>> LoadJoint(const Program& program,
                                                                      absl::Span<Device* const> devices) {

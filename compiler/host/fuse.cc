@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
 
 #include "compiler/host/gemm.h"
 #include "compiler/host/loop_nest.h"
@@ -16,6 +17,7 @@
 #include "compiler/host/special_kernels.h"
 #include "compiler/ir/dialect.h"
 #include "compiler/ir/types.h"
+#include "compiler/passes/passes.h"
 #include "llvm/ADT/SetVector.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/IRMapping.h"
@@ -57,9 +59,13 @@ struct Group {
 class Fuser {
  public:
   explicit Fuser(mlir::func::FuncOp function) : function_(function), block_(function.getBody().front()) {}
-  void Run();
+  // False: not like the function that kFusedLike tells of.
+  bool Run();
 
  private:
+  mlir::ArrayAttr Groups();
+  bool JoinAs(mlir::ArrayAttr groups);
+  std::string Primitives();
   void ReplaceEmpty();
   void MakeGroups();
   bool IsAnchor(Operation* op);
@@ -433,19 +439,88 @@ void Fuser::Outline() {
   Order();
 }
 
-void Fuser::Run() {
+// The groups by the positions of their ops.
+mlir::ArrayAttr Fuser::Groups() {
+  mlir::Builder b(function_.getContext());
+  llvm::SmallVector<mlir::Attribute> all;
+  for (auto& [id, group] : groups_) {
+    llvm::SmallVector<int64_t> positions;
+    for (Operation* op : group.ops) positions.push_back(position_.lookup(op));
+    all.push_back(b.getDenseI64ArrayAttr(positions));
+  }
+  return b.getArrayAttr(all);
+}
+
+// Joins what was joined at another size. False where that is no loop nest here.
+bool Fuser::JoinAs(mlir::ArrayAttr groups) {
+  llvm::DenseMap<int64_t, Operation*> at;
+  for (auto [op, position] : position_) at[position] = op;
+  std::map<int, Group> joined;
+  size_t members = 0;
+  for (auto positions : groups.getAsRange<mlir::DenseI64ArrayAttr>()) {
+    Group group;
+    const int id = static_cast<int>(positions[0]);
+    for (int64_t position : positions.asArrayRef()) {
+      Operation* op = at.lookup(position);
+      if (op == nullptr || !group_of_.count(op)) return false;
+      group.ops.insert(op);
+      ++members;
+    }
+    for (Operation* op : group.ops) group_of_[op] = id;
+    joined[id] = std::move(group);
+  }
+  // So far every group is one op.
+  if (members != groups_.size()) return false;
+  groups_ = std::move(joined);
+  for (auto& [id, group] : groups_) {
+    group.outputs = OutputsOf(group.ops);
+    const auto inside = [&](Operation* op) { return group.ops.contains(op); };
+    if (group.outputs.empty() || !AnalyzeLoopNest(inside, group.outputs)) {
+      group.ops.back()->emitError("is not joined here with what it was joined with at another size");
+      return false;
+    }
+  }
+  return true;
+}
+
+// What stands in the function, for the comparison of sizes.
+std::string Fuser::Primitives() {
+  std::string names;
+  for (Operation& op : block_) names += op.getName().getStringRef().str() + ' ';
+  return names;
+}
+
+bool Fuser::Run() {
   ReplaceEmpty();
+  mlir::Builder b(function_.getContext());
+  const auto like = function_->getAttrOfType<mlir::DictionaryAttr>(kFusedLike);
+  const mlir::StringAttr primitives = b.getStringAttr(Primitives());
   MakeGroups();
-  JoinAlongEdges();
-  JoinSiblings();
+  if (like) {
+    if (like.get("primitives") != primitives) {
+      function_.emitError("other primitives: ") << primitives << " and " << like.get("primitives");
+      return false;
+    }
+    if (!JoinAs(like.getAs<mlir::ArrayAttr>("groups"))) return false;
+  } else {
+    JoinAlongEdges();
+    JoinSiblings();
+  }
+  if (function_->hasAttr(kOpenSize)) {
+    function_->setAttr(kFusedLike, b.getDictionaryAttr(
+                                       {b.getNamedAttr("primitives", primitives), b.getNamedAttr("groups", Groups())}));
+  }
   Outline();
+  return true;
 }
 
 struct Fuse : mlir::PassWrapper<Fuse, mlir::OperationPass<mlir::func::FuncOp>> {
   MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(Fuse)
   llvm::StringRef getArgument() const override { return "fuse"; }
   llvm::StringRef getDescription() const override { return "Group primitives into kernels"; }
-  void runOnOperation() override { Fuser(getOperation()).Run(); }
+  void runOnOperation() override {
+    if (!Fuser(getOperation()).Run()) signalPassFailure();
+  }
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "compiler/aten/registry.h"
 #include "compiler/build_id.h"
+#include "compiler/host/family.h"
 #include "compiler/host/host_compiler.h"
 #include "compiler/import/import.h"
 #include "mlir/IR/MLIRContext.h"
@@ -22,6 +23,18 @@ class HostBackend : public CompilerBackend {
     program->inputs.clear();
     for (const OperandType& input : fragment.inputs) program->inputs.push_back(input.type);
     return program;
+  }
+  bool WritesFamilies() const override { return true; }
+  absl::StatusOr<Program> CompileFamily(absl::Span<const Fragment> fragments,
+                                        absl::Span<const int64_t> sizes) override {
+    mlir::MLIRContext context(mlir::MLIRContext::Threading::DISABLED);
+    std::vector<mlir::OwningOpRef<mlir::ModuleOp>> owned;
+    std::vector<mlir::ModuleOp> modules;
+    for (const Fragment& fragment : fragments) {
+      owned.push_back(ImportFragment(context, fragment));
+      modules.push_back(*owned.back());
+    }
+    return host::CompileFamily(modules, sizes, fragments[0].StableKey());
   }
   bool HoldsCalls() const override { return true; }
   bool CanLower(const Call& call) const override { return aten::CanLower(call, /*host_kernels=*/true); }

@@ -1,6 +1,8 @@
 #include "compiler/host/kernel_compiler.h"
 
+#include <algorithm>
 #include <fstream>
+#include <map>
 #include <mutex>
 
 #include "absl/container/flat_hash_map.h"
@@ -27,47 +29,105 @@ Cache& TheCache() {
   return *cache;
 }
 
-}  // namespace
-
-absl::StatusOr<CompiledKernel> CompileKernel(const std::function<KernelShape(llvm::Module&)>& emit) {
-  llvm::LLVMContext context;
-  llvm::Module module("kernel", context);
-  CompiledKernel kernel;
-  kernel.shape = emit(module);
+std::string TextOf(const llvm::Module& module) {
   std::string text;
   llvm::raw_string_ostream stream(text);
   module.print(stream, nullptr);
+  return text;
+}
+
+// `text` is the module's.
+absl::StatusOr<KernelCode> CodeOf(llvm::Module& module, const std::string& text) {
+  KernelCode code;
   llvm::XXH128_hash_t hash =
       llvm::xxh3_128bits(llvm::ArrayRef(reinterpret_cast<const uint8_t*>(text.data()), text.size()));
-  kernel.code.key = absl::StrFormat("%016x%016x", hash.high64, hash.low64);
+  code.key = absl::StrFormat("%016x%016x", hash.high64, hash.low64);
   Cache& cache = TheCache();
   {
     std::lock_guard<std::mutex> lock(cache.mutex);
-    auto it = cache.objects.find(kernel.code.key);
+    auto it = cache.objects.find(code.key);
     if (it != cache.objects.end()) {
-      kernel.code.object = it->second;
-      return kernel;
+      code.object = it->second;
+      return code;
     }
   }
   auto object = EmitObject(module);
   if (!object.ok()) return object.status();
-  kernel.code.object = *std::move(object);
+  code.object = *std::move(object);
   if (const std::string& dump = Flags::Get().dump; !dump.empty()) {
-    std::ofstream(absl::StrCat(dump, "/kernel.", kernel.code.key, ".ll")) << text;
-    std::ofstream(absl::StrCat(dump, "/kernel.", kernel.code.key, ".o"), std::ios::binary) << kernel.code.object;
+    std::ofstream(absl::StrCat(dump, "/kernel.", code.key, ".ll")) << text;
+    std::ofstream(absl::StrCat(dump, "/kernel.", code.key, ".o"), std::ios::binary) << code.object;
   }
   std::lock_guard<std::mutex> lock(cache.mutex);
   if (cache.bytes > kCacheBytes) {
     cache.objects.clear();
     cache.bytes = 0;
   }
-  cache.bytes += kernel.code.object.size();
-  cache.objects[kernel.code.key] = kernel.code.object;
+  cache.bytes += code.object.size();
+  cache.objects[code.key] = code.object;
+  return code;
+}
+
+}  // namespace
+
+absl::StatusOr<CompiledKernel> CompileKernel(const KernelWriter& write) {
+  llvm::LLVMContext context;
+  llvm::Module module("kernel", context);
+  CompiledKernel kernel;
+  kernel.shape = write(module, nullptr);
+  auto code = CodeOf(module, TextOf(module));
+  if (!code.ok()) return code.status();
+  kernel.code = *std::move(code);
   return kernel;
 }
 
-absl::StatusOr<CompiledKernel> CompileKernel(const LoopNest& nest) {
-  return CompileKernel([&](llvm::Module& module) { return EmitKernel(nest, module); });
+absl::StatusOr<std::vector<CompiledKernel>> CompileKernelFamily(const std::vector<KernelWriter>& write) {
+  const auto differ = [] { return absl::FailedPreconditionError("the kernel's code differs among the sizes"); };
+  std::vector<std::vector<int64_t>> asked;  // by size
+  for (const KernelWriter& at_size : write) {
+    llvm::LLVMContext context;
+    llvm::Module module("kernel", context);
+    KernelNumbers numbers;
+    at_size(module, &numbers);
+    asked.push_back(std::move(numbers.asked));
+    if (asked.back().size() != asked.front().size()) return differ();
+  }
+  // Numbers that are the same at every size are one parameter.
+  std::vector<CompiledKernel> kernels(write.size());
+  std::map<std::vector<int64_t>, int> known;
+  std::vector<int> parameters;
+  for (size_t place = 0; place < asked.front().size(); ++place) {
+    std::vector<int64_t> values;
+    for (const auto& numbers : asked) values.push_back(numbers[place]);
+    if (std::equal(values.begin() + 1, values.end(), values.begin())) {
+      parameters.push_back(-1);
+      continue;
+    }
+    const auto [it, fresh] = known.try_emplace(values, static_cast<int>(known.size()));
+    parameters.push_back(it->second);
+    for (size_t i = 0; fresh && i < kernels.size(); ++i) kernels[i].parameters.push_back(values[i]);
+  }
+  std::string text;
+  KernelCode code;
+  for (size_t i = 0; i < write.size(); ++i) {
+    llvm::LLVMContext context;
+    llvm::Module module("kernel", context);
+    KernelNumbers numbers{{}, parameters};
+    kernels[i].shape = write[i](module, &numbers);
+    if (i > 0) {
+      if (TextOf(module) != text) return differ();
+      continue;
+    }
+    text = TextOf(module);
+    auto compiled = CodeOf(module, text);
+    if (!compiled.ok()) return compiled.status();
+    code = *std::move(compiled);
+  }
+  for (CompiledKernel& kernel : kernels) {
+    kernel.code = code;
+    kernel.shape.grain = kernels[kernels.size() / 2].shape.grain;
+  }
+  return kernels;
 }
 
 }  // namespace tpu::host

@@ -3,6 +3,9 @@
 // Any thread.
 #pragma once
 
+#include <functional>
+#include <vector>
+
 #include "absl/status/statusor.h"
 #include "compiler/host/kernel_emitter.h"
 #include "runtime/host/plan.h"
@@ -12,9 +15,13 @@ namespace tpu::host {
 struct CompiledKernel {
   KernelCode code;
   KernelShape shape;
+  std::vector<int64_t> parameters;
 };
-absl::StatusOr<CompiledKernel> CompileKernel(const LoopNest& nest);
-// The same for IR that a caller writes itself: `emit` fills the module and says its shape.
-absl::StatusOr<CompiledKernel> CompileKernel(const std::function<KernelShape(llvm::Module&)>& emit);
+// Fills the module and says its shape.
+using KernelWriter = std::function<KernelShape(llvm::Module&, KernelNumbers*)>;
+absl::StatusOr<CompiledKernel> CompileKernel(const KernelWriter& write);
+// One code for a kernel at several sizes, each with parameters of its own. FailedPrecondition where the kernels differ
+// in more than numbers.
+absl::StatusOr<std::vector<CompiledKernel>> CompileKernelFamily(const std::vector<KernelWriter>& write);
 
 }  // namespace tpu::host

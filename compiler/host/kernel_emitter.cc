@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <functional>
 #include <map>
+#include <optional>
 
 #include "compiler/host/kernel_frame.h"
 #include "compiler/host/object_code.h"
@@ -26,24 +28,14 @@ constexpr int64_t kTile = 16;                 // of a loop along which a transpo
 constexpr int64_t kTiledBlock = 8;            // no more lines than one set of the L1 cache holds
 constexpr int64_t kSquare = 8;                // is transposed in registers
 constexpr double kTaskNanoseconds = 30000;
+constexpr int64_t kLongSum = 256;  // of f32, in one accumulator
 
-// How a reduction is done: the type of its accumulator, and whether it carries an index.
+// How a reduction is done: the types of its operand and of its accumulator, and whether it carries an index.
 struct Reduction {
   ElementOps::Fold fold = ElementOps::Fold::kSum;
   bool arg = false;
-  mlir::Type element;
+  mlir::Type operand, element;
 };
-Reduction ReductionOf(mlir::Operation* op) {
-  Reduction r;
-  r.element = mlir::cast<mlir::RankedTensorType>(op->getOperand(0).getType()).getElementType();
-  if (auto arg = mlir::dyn_cast<ir::ArgReduceOp>(op)) {
-    r.arg = true;
-    r.fold = arg.getKind() == ir::ExtremumKind::max ? ElementOps::Fold::kMax : ElementOps::Fold::kMin;
-  } else {
-    r.fold = static_cast<ElementOps::Fold>(mlir::cast<ir::ReduceOp>(op).getKind());
-  }
-  return r;
-}
 
 // What a reduction has accumulated: the value and, for arg_reduce, where.
 struct Accumulator {
@@ -51,10 +43,26 @@ struct Accumulator {
   Value* index = nullptr;
 };
 
+// Of a constant that may be a size (what a mean divides by).
+std::optional<int64_t> WholeNumber(const NestNode& constant) {
+  constexpr double kMostExact = 1 << 24;
+  if (constant.type.isInteger(1)) return std::nullopt;
+  auto elements = mlir::cast<mlir::DenseElementsAttr>(constant.value);
+  if (mlir::isa<mlir::FloatType>(constant.type)) {
+    const llvm::APFloat value = elements.getSplatValue<llvm::APFloat>();
+    const double number = value.convertToDouble();
+    if (!value.isInteger() || value.isNegZero() || std::abs(number) > kMostExact) return std::nullopt;
+    return static_cast<int64_t>(number);
+  }
+  if (!constant.type.isIntOrIndex()) return std::nullopt;
+  const llvm::APInt value = elements.getSplatValue<llvm::APInt>();
+  return constant.type.isUnsignedInteger() ? static_cast<int64_t>(value.getZExtValue()) : value.getSExtValue();
+}
+
 class Emitter : private KernelFrame {
  public:
-  Emitter(const LoopNest& nest, llvm::Module& module)
-      : KernelFrame(module, nest.inputs.size() + nest.outputs.size()), nest_(nest) {}
+  Emitter(const LoopNest& nest, llvm::Module& module, KernelNumbers* numbers)
+      : KernelFrame(module, nest.inputs.size() + nest.outputs.size(), numbers), nest_(nest) {}
 
   KernelShape Emit();
 
@@ -77,6 +85,13 @@ class Emitter : private KernelFrame {
   void TiledItem(Value* begin, Value* end);
   bool IsTurned(const NestNode& node) const;
   void TurnedSquare(Value* from, Value* top);
+  // Of the innermost loop, as far as it is known: -1 where it differs among the sizes that the code serves.
+  int64_t InnerCount() const { return nest_.loops.back().most ? -1 : nest_.loops.back().size; }
+  int64_t ReducedMost() const {
+    int64_t most = 1;
+    for (const Loop& loop : nest_.loops) most *= loop.reduced ? loop.most.value_or(loop.size) : 1;
+    return most;
+  }
   int64_t ItemsOf(size_t loop) const {
     return static_cast<int>(loop) == tiled_ ? (nest_.loops[loop].size + kTile - 1) / kTile : nest_.loops[loop].size;
   }
@@ -88,6 +103,10 @@ class Emitter : private KernelFrame {
   void BlockPass(int phase, Value* begin, Value* end, int64_t count);
 
   // --- reductions ---
+  Reduction ReductionOf(mlir::Operation* op) const;
+  Value* OperandOf(const Reduction& r, int node) {
+    return ops_.Convert(r.operand, r.element, GetLanes(nest_.nodes[node].operands[0]));
+  }
   Accumulator Start(const Reduction& r, int width);
   Accumulator Merge(const Reduction& r, const Accumulator& a, const Accumulator& b);
   Accumulator Horizontal(const Reduction& r, Accumulator a);
@@ -100,7 +119,8 @@ class Emitter : private KernelFrame {
   void StoreSlots(const Slots& slots, const Accumulator& a);
   Value* Finish(int node, const Accumulator& a) {
     const NestNode& reduce = nest_.nodes[node];
-    return ReductionOf(reduce.op).arg ? a.index : ops_.Round(reduce.type, a.value);
+    const Reduction r = ReductionOf(reduce.op);
+    return r.arg ? a.index : ops_.Round(reduce.type, ops_.Convert(r.element, r.operand, a.value));
   }
 
   // --- values ---
@@ -154,8 +174,8 @@ void Emitter::ChooseWidth() {
   int lanes = std::max(VectorBits() / 32, 4);
   max_width_ = calls ? 4 : gathers ? 8 : widest == 8 ? lanes : heavy > 0 ? 2 * lanes : 4 * lanes;
   if (heavy > 0 && widest == 8) max_width_ = lanes;
-  int64_t inner = nest_.loops.empty() ? 1 : nest_.loops.back().size;
-  while (max_width_ > 1 && max_width_ > inner) max_width_ /= 2;
+  const int64_t inner = nest_.loops.empty() ? 1 : InnerCount();
+  while (inner >= 0 && max_width_ > 1 && max_width_ > inner) max_width_ /= 2;
 }
 
 bool Emitter::HeavyBelow(int id, int phase) {
@@ -198,10 +218,11 @@ void Emitter::ChooseScratch() {
     for (int root : RootsOf(phase)) MarkScratch(root, phase);
   }
   int64_t bytes = 0;
-  for (auto& [node, slot] : scratch_) bytes += nest_.reduced_count() * ElementOps::BytesOf(nest_.nodes[node].type);
+  const int64_t length = ReducedMost();
+  for (auto& [node, slot] : scratch_) bytes += length * ElementOps::BytesOf(nest_.nodes[node].type);
   if (bytes > kScratchBytes) scratch_.clear();
   for (auto& [node, slot] : scratch_) {
-    slot = EntryAlloca(ops_.RegisterType(nest_.nodes[node].type, 1), nest_.reduced_count() + max_width_);
+    slot = EntryAlloca(ops_.RegisterType(nest_.nodes[node].type, 1), length + max_width_);
   }
 }
 
@@ -302,7 +323,7 @@ int Emitter::FindTiledLoop() const {
     int contiguous = -1;
     for (auto [symbol, c] : node.index.terms) {
       if (symbol == last && c > 1) strided = true;
-      if (symbol < last && c == 1 && nest_.loops[symbol].size >= 4) contiguous = symbol;
+      if (symbol < last && c == 1 && nest_.loops[symbol].size >= 4 && !nest_.loops[symbol].most) contiguous = symbol;
     }
     if (strided && contiguous >= 0) return contiguous;
   }
@@ -310,6 +331,23 @@ int Emitter::FindTiledLoop() const {
 }
 
 // ---- reductions ----
+
+Reduction Emitter::ReductionOf(mlir::Operation* op) const {
+  Reduction r;
+  r.operand = r.element = mlir::cast<mlir::RankedTensorType>(op->getOperand(0).getType()).getElementType();
+  if (auto arg = mlir::dyn_cast<ir::ArgReduceOp>(op)) {
+    r.arg = true;
+    r.fold = arg.getKind() == ir::ExtremumKind::max ? ElementOps::Fold::kMax : ElementOps::Fold::kMin;
+    return r;
+  }
+  r.fold = static_cast<ElementOps::Fold>(mlir::cast<ir::ReduceOp>(op).getKind());
+  // Of one known size, long sums are cut in parts (passes/split_reductions.cc), which keeps them accurate.
+  const bool open = llvm::any_of(nest_.loops, [](const Loop& loop) { return loop.reduced && loop.most; });
+  if (open && r.fold == ElementOps::Fold::kSum && r.element.isF32() && ReducedMost() > kLongSum) {
+    r.element = mlir::Float64Type::get(op->getContext());
+  }
+  return r;
+}
 
 Accumulator Emitter::Start(const Reduction& r, int width) {
   Accumulator a;
@@ -405,7 +443,7 @@ void Emitter::RowPass(int phase) {
   for (int node : nest_.reduces) {
     if (nest_.nodes[node].phase != phase + 1) continue;
     Running r{node, ReductionOf(nest_.nodes[node].op), {}};
-    for (int width : WidthsFor(nest_.loops.back().size)) {
+    for (int width : WidthsFor(InnerCount())) {
       Slots slots;
       slots.value = EntryAlloca(ops_.RegisterType(r.reduction.element, width));
       if (r.reduction.arg) slots.index = EntryAlloca(Splat(I64(0), width)->getType());
@@ -417,7 +455,7 @@ void Emitter::RowPass(int phase) {
   int64_t inner = nest_.loops.back().size;
   ReducedLoops(0, [&] {
     Hoist(roots);
-    InnerLoop(I64(0), I64(inner), inner, [&] {
+    InnerLoop(I64(0), I64(inner), InnerCount(), [&] {
       for (auto& [node, buffer] : scratch_) {
         if (nest_.nodes[node].phase != phase) continue;
         Value* v = GetLanes(node);
@@ -430,7 +468,7 @@ void Emitter::RowPass(int phase) {
       for (Running& r : running) {
         for (auto& [width, slots] : r.by_width) {
           if (width != width_) continue;
-          Accumulator next{GetLanes(nest_.nodes[r.node].operands[0]), nullptr};
+          Accumulator next{OperandOf(r.reduction, r.node), nullptr};
           if (r.reduction.arg) next.index = Splat(ReducedPosition(), width_);
           StoreSlots(slots, Merge(r.reduction, LoadSlots(r.reduction, slots, width_), next));
         }
@@ -482,7 +520,7 @@ void Emitter::BlockPass(int phase, Value* begin, Value* end, int64_t count) {
     InnerLoop(begin, end, count, [&] {
       for (int node : reduces) {
         Reduction r = ReductionOf(nest_.nodes[node].op);
-        Accumulator next{GetLanes(nest_.nodes[node].operands[0]), nullptr};
+        Accumulator next{OperandOf(r, node), nullptr};
         if (r.arg) {
           int width = width_;
           width_ = 1;
@@ -549,7 +587,7 @@ Value* Emitter::ComputeSymbol(int id, bool lanes) {
     return Checked(Get(symbol.node), symbol.a);
   }
   of = lanes ? Lanes(symbol.of) : Scalar(symbol.of);
-  auto number = [&](int64_t v) { return llvm::ConstantInt::get(of->getType(), v, true); };
+  auto number = [&](int64_t v) { return I64(v, of); };
   switch (symbol.kind) {
     case Symbol::Kind::kDiv:
       return b_.CreateUDiv(of, number(symbol.a));
@@ -583,7 +621,7 @@ Value* Emitter::Lanes(const Expr& e) {
       continue;
     }
     Value* term = SymbolValue(symbol, true);
-    if (c != 1) term = b_.CreateMul(term, llvm::ConstantInt::get(term->getType(), c, true));
+    if (c != 1) term = b_.CreateMul(term, I64(c, term));
     sum = sum == nullptr ? term : b_.CreateAdd(sum, term);
   }
   Value* base = Splat(Scalar(same), width_);
@@ -662,6 +700,9 @@ Value* Emitter::Compute(int id) {
     case Kind::kLoad:
       return LoadAt(node);
     case Kind::kConstant:
+      if (auto whole = numbers_ == nullptr ? std::nullopt : WholeNumber(node)) {
+        return ops_.Convert(mlir::IntegerType::get(node.type.getContext(), 64), node.type, I64(*whole));
+      }
       return ops_.Constant(node.value, node.type);
     case Kind::kIndex: {
       Value* at = IsVector(node.loops) ? Lanes(node.index) : Scalar(node.index);
@@ -669,7 +710,7 @@ Value* Emitter::Compute(int id) {
     }
     case Kind::kInRange: {
       Value* at = IsVector(node.loops) ? Lanes(node.index) : Scalar(node.index);
-      auto number = [&](int64_t v) { return llvm::ConstantInt::get(at->getType(), v, true); };
+      auto number = [&](int64_t v) { return I64(v, at); };
       Value* below = b_.CreateICmpSLT(at, number(node.hi));
       return node.lo == INT64_MIN ? below : b_.CreateAnd(below, b_.CreateICmpSGE(at, number(node.lo)));
     }
@@ -784,7 +825,7 @@ void Emitter::TiledItem(Value* begin, Value* end) {
   };
   Value* first = b_.CreateMul(position_[tiled_], I64(kTile));
   Value* limit = bounded(first, kTile, I64(nest_.loops[tiled_].size));
-  const bool squares = max_width_ == kSquare && nest_.loops[tiled_].size % kSquare == 0 &&
+  const bool squares = max_width_ == kSquare && nest_.loops[tiled_].size % kSquare == 0 && !nest_.loops.back().most &&
                        nest_.loops.back().size % kSquare == 0 &&
                        llvm::any_of(nest_.nodes, [&](const NestNode& node) { return IsTurned(node); });
   if (squares) {
@@ -792,7 +833,7 @@ void Emitter::TiledItem(Value* begin, Value* end) {
         [&](Value* from) { For(first, limit, kSquare, [&](Value* top) { TurnedSquare(from, top); }); });
     return;
   }
-  int64_t count = nest_.loops.back().size % kTiledBlock == 0 ? kTiledBlock : -1;
+  int64_t count = InnerCount() >= 0 && InnerCount() % kTiledBlock == 0 ? kTiledBlock : -1;
   For(begin, end, kTiledBlock, [&](Value* from) {
     Value* to = bounded(from, kTiledBlock, end);
     For(first, limit, 1, [&](Value* position) {
@@ -816,8 +857,9 @@ KernelShape Emitter::Emit() {
   int64_t block = inner;
   if (blocks) {
     int64_t most = nest_.has_reduce ? kColumnBlock : kBlock;
-    if (nest_.has_reduce && outer * ((inner + most - 1) / most) < 16) most = std::max<int64_t>(64, most / 4);
-    if (inner > most) block = most;
+    const bool varies = llvm::any_of(nest_.loops, [](const Loop& loop) { return loop.most.has_value(); });
+    if (nest_.has_reduce && !varies && outer * ((inner + most - 1) / most) < 16) most = std::max<int64_t>(64, most / 4);
+    if (inner > most || InnerCount() < 0) block = most;
     int64_t bytes = 0;
     for (size_t i = 0; i < nest_.outputs.size(); ++i) {
       bytes = std::max(bytes, nest_.kept_count() * ElementOps::BytesOf(nest_.nodes[nest_.outputs[i].node].type));
@@ -826,7 +868,7 @@ KernelShape Emitter::Emit() {
     Expr index = nest_.FullIndex();
     bool in_place = llvm::any_of(nest_.nodes,
                                  [&](const NestNode& node) { return node.kind == Kind::kLoad && node.index == index; });
-    non_temporal_ = !nest_.has_reduce && !in_place && bytes >= kNonTemporalBytes && inner % 64 == 0 &&
+    non_temporal_ = !nest_.has_reduce && !varies && !in_place && bytes >= kNonTemporalBytes && inner % 64 == 0 &&
                     max_width_ >= 8 && llvm::all_of(nest_.outputs, [&](const NestOutput& o) {
                       return ElementOps::BytesOf(nest_.nodes[o.node].type) * max_width_ >= 32;
                     });
@@ -838,10 +880,12 @@ KernelShape Emitter::Emit() {
       accumulators_[node] = slots;
     }
   }
-  int64_t per_row = blocks ? (inner + block - 1) / std::max<int64_t>(block, 1) : 1;
   KernelShape shape;
-  shape.extent = outer * per_row;
-  shape.block = tiled_ >= 0 ? 0 : block;
+  shape.rows = outer;
+  shape.row = blocks ? inner : 1;
+  shape.block = blocks ? std::max<int64_t>(block, 1) : 1;
+  shape.row_major = tiled_ < 0;
+  const bool whole_rows = shape.row <= shape.block && !(blocks && InnerCount() < 0);
   For(begin(), end(), 1, [&](Value* item) {
     if (nest_.loops.empty()) {
       return StoreOutputs([](const NestOutput&) { return true; });
@@ -850,26 +894,32 @@ KernelShape Emitter::Emit() {
       SetOuterLoops(item);
       return RowItem();
     }
-    SetOuterLoops(per_row == 1 ? item : b_.CreateUDiv(item, I64(per_row)));
     Value *from = I64(0), *to = I64(inner);
-    if (per_row > 1) {
-      from = b_.CreateMul(b_.CreateURem(item, I64(per_row)), I64(block));
-      to = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b_.CreateAdd(from, I64(block)), I64(inner));
+    if (whole_rows) {
+      SetOuterLoops(item);
+    } else {
+      Value* per_row = b_.CreateUDiv(b_.CreateAdd(to, I64(block - 1)), I64(block));
+      SetOuterLoops(b_.CreateUDiv(item, per_row));
+      from = b_.CreateMul(b_.CreateURem(item, per_row), I64(block));
+      to = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b_.CreateAdd(from, I64(block)), to);
     }
-    int64_t count = per_row == 1 ? inner : inner % max_width_ == 0 && block % max_width_ == 0 ? max_width_ : -1;
+    const bool known = InnerCount() >= 0 && inner % max_width_ == 0 && block % max_width_ == 0;
+    const int64_t count = whole_rows ? inner : known ? max_width_ : -1;
     if (tiled_ < 0) return BlockItem(from, to, count);
     TiledItem(from, to);
   });
   KernelFrame::Finish(non_temporal_);
 
-  double item = std::max(1.0, nest_.Cost() / static_cast<double>(std::max<int64_t>(shape.extent, 1)));
-  shape.grain =
-      std::clamp<int64_t>(static_cast<int64_t>(kTaskNanoseconds / item), 1, std::max<int64_t>(shape.extent, 1));
+  const int64_t extent = shape.rows * ((shape.row + shape.block - 1) / shape.block);
+  double item = std::max(1.0, nest_.Cost() / static_cast<double>(std::max<int64_t>(extent, 1)));
+  shape.grain = std::clamp<int64_t>(static_cast<int64_t>(kTaskNanoseconds / item), 1, std::max<int64_t>(extent, 1));
   return shape;
 }
 
 }  // namespace
 
-KernelShape EmitKernel(const LoopNest& nest, llvm::Module& module) { return Emitter(nest, module).Emit(); }
+KernelShape EmitKernel(const LoopNest& nest, llvm::Module& module, KernelNumbers* numbers) {
+  return Emitter(nest, module, numbers).Emit();
+}
 
 }  // namespace tpu::host

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "compiler/host/kernel_frame.h"
 #include "compiler/host/loop_nest.h"
 #include "llvm/IR/Module.h"
 
@@ -16,13 +17,12 @@ namespace tpu::host {
 constexpr int64_t kNonTemporalBytes = 24 << 20;
 
 struct KernelShape {
-  int64_t extent = 1;
-  int64_t grain = 1;  // items that are worth a task of their own
-  // Items are numbered row-major over the kept loops, the innermost of them (where it is the innermost loop of all) by
-  // blocks of so many positions. 0: in some other order.
-  int64_t block = 0;
+  // Items are blocks of so many positions of a row: of the innermost kept loop, where it is the innermost loop of all.
+  int64_t rows = 1, row = 1, block = 1;
+  bool row_major = false;  // items are numbered row-major over the kept loops
+  int64_t grain = 1;       // items that are worth a task of their own
 };
 
-KernelShape EmitKernel(const LoopNest& nest, llvm::Module& module);
+KernelShape EmitKernel(const LoopNest& nest, llvm::Module& module, KernelNumbers* numbers = nullptr);
 
 }  // namespace tpu::host

@@ -6,8 +6,8 @@ namespace tpu::host {
 
 using llvm::Value;
 
-KernelFrame::KernelFrame(llvm::Module& module, size_t num_pointers)
-    : module_(module), b_(module.getContext()), ops_(b_) {
+KernelFrame::KernelFrame(llvm::Module& module, size_t num_pointers, KernelNumbers* numbers)
+    : module_(module), b_(module.getContext()), ops_(b_), numbers_(numbers) {
   llvm::LLVMContext& context = module_.getContext();
   llvm::Type* pointer = llvm::PointerType::get(context, 0);
   auto* type = llvm::FunctionType::get(b_.getVoidTy(), {pointer, b_.getInt64Ty(), b_.getInt64Ty()}, false);
@@ -24,9 +24,33 @@ KernelFrame::KernelFrame(llvm::Module& module, size_t num_pointers)
   b_.CreateStore(b_.getFalse(), bad_);
 }
 
+Value* KernelFrame::I64(int64_t v) {
+  if (numbers_ == nullptr) return b_.getInt64(v);
+  const size_t place = numbers_->asked.size();
+  numbers_->asked.push_back(v);
+  const int parameter = place < numbers_->parameters.size() ? numbers_->parameters[place] : -1;
+  if (parameter < 0) return b_.getInt64(v);
+  if (parameters_.size() <= static_cast<size_t>(parameter)) parameters_.resize(parameter + 1);
+  Value*& read = parameters_[parameter];
+  if (read == nullptr) {
+    llvm::IRBuilder<> at_entry(entry_);
+    llvm::Type* pointer = llvm::PointerType::get(module_.getContext(), 0);
+    Value* table = at_entry.CreateLoad(
+        pointer, at_entry.CreateConstInBoundsGEP1_64(pointer, function_->getArg(0), pointers_.size()));
+    read = at_entry.CreateLoad(b_.getInt64Ty(), at_entry.CreateConstInBoundsGEP1_64(b_.getInt64Ty(), table, parameter));
+  }
+  return read;
+}
+
+Value* KernelFrame::I64(int64_t v, Value* like) {
+  auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(like->getType());
+  Value* number = I64(v);
+  return vector == nullptr ? number : b_.CreateVectorSplat(vector->getElementCount(), number);
+}
+
 Value* KernelFrame::EntryAlloca(llvm::Type* type, int64_t count) {
   llvm::IRBuilder<> at_entry(entry_, entry_->begin());
-  llvm::AllocaInst* slot = at_entry.CreateAlloca(type, count == 1 ? nullptr : I64(count));
+  llvm::AllocaInst* slot = at_entry.CreateAlloca(type, count == 1 ? nullptr : b_.getInt64(count));
   if (count > 1) slot->setAlignment(llvm::Align(64));
   return slot;
 }
@@ -48,7 +72,7 @@ void KernelFrame::For(Value* begin, Value* end, int64_t step, const Body& body) 
 }
 
 Value* KernelFrame::Checked(Value* index, int64_t size) {
-  Value* wrong = b_.CreateICmpUGE(index, llvm::ConstantInt::get(index->getType(), size));
+  Value* wrong = b_.CreateICmpUGE(index, I64(size, index));
   Value* any = wrong->getType()->isVectorTy() ? b_.CreateOrReduce(wrong) : wrong;
   b_.CreateStore(b_.CreateOr(b_.CreateLoad(b_.getInt1Ty(), bad_), any), bad_);
   return b_.CreateSelect(wrong, llvm::Constant::getNullValue(index->getType()), index);

@@ -12,9 +12,17 @@
 
 namespace tpu::host {
 
+// The numbers in a kernel's code. Code for several sizes is written at each of them; where a number differs, it is read
+// from the step's parameters.
+struct KernelNumbers {
+  std::vector<int64_t> asked;   // all that the code asked for, in order
+  std::vector<int> parameters;  // of each, which parameter it is; -1, or none told: it is the same for all sizes
+};
+
 class KernelFrame {
  public:
-  KernelFrame(llvm::Module& module, size_t num_pointers);
+  // Without `numbers` all of them are constants.
+  KernelFrame(llvm::Module& module, size_t num_pointers, KernelNumbers* numbers = nullptr);
 
  protected:
   using Body = std::function<void(llvm::Value* position)>;
@@ -26,7 +34,9 @@ class KernelFrame {
   // `index` where it is within [0, size), else 0 and the kernel reports it.
   llvm::Value* Checked(llvm::Value* index, int64_t size);
 
-  llvm::Value* I64(int64_t v) { return b_.getInt64(v); }
+  llvm::Value* I64(int64_t v);
+  // The number as an operand beside `like`: in each of its lanes.
+  llvm::Value* I64(int64_t v, llvm::Value* like);
   llvm::Value* begin() { return function_->getArg(1); }
   llvm::Value* end() { return function_->getArg(2); }
   llvm::Value* At(llvm::Value* pointer, mlir::Type element, llvm::Value* index) {
@@ -38,11 +48,13 @@ class KernelFrame {
   ElementOps ops_;
   llvm::Function* function_ = nullptr;
   std::vector<llvm::Value*> pointers_;  // the last is the error code's
+  KernelNumbers* const numbers_;
 
  private:
   llvm::BasicBlock* entry_ = nullptr;
   llvm::BasicBlock* start_ = nullptr;
-  llvm::Value* bad_ = nullptr;  // i1 slot
+  llvm::Value* bad_ = nullptr;            // i1 slot
+  std::vector<llvm::Value*> parameters_;  // read so far
 };
 
 }  // namespace tpu::host

@@ -4,6 +4,7 @@
 #include <map>
 #include <numeric>
 
+#include "compiler/host/open_size.h"
 #include "compiler/ir/dialect.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/Hashing.h"
@@ -25,12 +26,6 @@ int64_t Product(llvm::ArrayRef<int64_t> dims) {
 }
 
 Expr Constant(int64_t c) { return {.constant = c, .terms = {}}; }
-Expr Term(int symbol, int64_t size) {
-  Expr e;
-  if (size > 1) e.terms.push_back({symbol, 1});
-  return e;
-}
-
 // The reduced dims of a reduction, or nothing.
 llvm::SmallVector<int64_t> ReducedDims(mlir::Operation* op) {
   if (auto reduce = mlir::dyn_cast<ir::ReduceOp>(op)) return llvm::to_vector(reduce.getDims());
@@ -62,7 +57,8 @@ int64_t ReducedCount(mlir::Operation* reduce) {
 
 class Analysis {
  public:
-  Analysis(llvm::function_ref<bool(mlir::Operation*)> inside, std::vector<Loop> loops) : inside_(inside) {
+  Analysis(llvm::function_ref<bool(mlir::Operation*)> inside, std::vector<Loop> loops, mlir::Value some)
+      : inside_(inside), open_(some) {
     nest_.loops = std::move(loops);
     for (size_t i = 0; i < nest_.loops.size(); ++i) {
       Symbol symbol;
@@ -94,7 +90,7 @@ class Analysis {
     Expr quotient, rest;
     int64_t high = 0, low = 0;
     for (auto [symbol, c] : e.terms) {
-      if (c % d == 0) {
+      if (open_.Divides(d, c)) {
         quotient.terms.push_back({symbol, c / d});
       } else {
         rest.terms.push_back({symbol, c});
@@ -109,9 +105,10 @@ class Analysis {
     if (low + c >= 0 && high + c < d) return {quotient, rest};
     for (auto [symbol, coefficient] : rest.terms) {
       const Symbol& s = nest_.symbols[symbol];
-      if (s.kind != Symbol::Kind::kLoop || coefficient <= 0 || coefficient >= d || d % coefficient != 0) continue;
+      if (s.kind != Symbol::Kind::kLoop || coefficient <= 0 || coefficient >= d || !open_.Divides(coefficient, d))
+        continue;
       int64_t factor = d / coefficient;
-      if (s.size > factor && s.size % factor == 0) {
+      if (s.size > factor && open_.Divides(factor, s.size)) {
         split_ = {symbol, factor};
         return {Expr(), Expr()};
       }
@@ -273,6 +270,7 @@ class Analysis {
   int EvalReduce(mlir::Operation* op, const Expr& e);
 
   llvm::function_ref<bool(mlir::Operation*)> inside_;
+  const OpenSize open_;
   LoopNest nest_;
   std::multimap<size_t, Memo> memo_;
   bool failed_ = false;
@@ -404,7 +402,7 @@ int Analysis::EvalConcat(ir::ConcatOp op, const Expr& e) {
   Expr outer, within = e;
   if (Product(shape.take_front(dim)) > 1) std::tie(outer, within) = DivMod(e, run);
   int64_t unit = 0;  // of which every piece is a multiple
-  for (mlir::Value piece : op.getInputs()) unit = std::gcd(unit, ShapeOf(piece)[dim] * inner);
+  for (mlir::Value piece : op.getInputs()) unit = std::gcd(unit, open_.Without(ShapeOf(piece)[dim] * inner));
   Expr number = within, rest;
   if (unit >= 8 && unit < run) {
     std::tie(number, rest) = DivMod(within, unit);
@@ -548,7 +546,7 @@ std::optional<LoopNest> AnalyzeLoopNest(llvm::function_ref<bool(mlir::Operation*
   if (!has_reduce && CountOf(outputs[0]) > 1) loops.push_back({CountOf(outputs[0]), false});
 
   for (int attempt = 0; attempt < kMaxSplits; ++attempt) {
-    Analysis analysis(inside, loops);
+    Analysis analysis(inside, loops, outputs[0]);
     LoopNest& nest = analysis.nest();
     nest.has_reduce = has_reduce;
     int64_t full = nest.full_count(), kept = nest.kept_count();
@@ -579,7 +577,7 @@ std::optional<StridedSource> FindStridedSource(mlir::Value value) {
     loop_of.push_back(size > 1 ? static_cast<int>(loops.size()) : -1);
     if (size > 1) loops.push_back({size, false});
   }
-  Analysis analysis([](mlir::Operation*) { return false; }, loops);
+  Analysis analysis([](mlir::Operation*) { return false; }, loops, value);
   LoopNest& nest = analysis.nest();
   int root = analysis.Eval(value, nest.FullIndex());
   if (analysis.failed() || analysis.split() || nest.nodes.size() != 1) return std::nullopt;

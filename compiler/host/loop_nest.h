@@ -29,6 +29,7 @@ struct Expr {
 };
 Expr operator+(const Expr& a, const Expr& b);
 Expr operator*(const Expr& a, int64_t factor);
+Expr Term(int symbol, int64_t size);  // the symbol; 0 where it has one value only
 
 // A number in [0, size): a loop's position, or one derived from others.
 struct Symbol {
@@ -44,6 +45,8 @@ struct Symbol {
 struct Loop {
   int64_t size = 0;
   bool reduced = false;
+  // Set for code that serves several sizes: this loop's differs among them, and is at most so much.
+  std::optional<int64_t> most = std::nullopt;
 };
 
 struct NestNode {

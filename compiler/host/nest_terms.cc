@@ -12,13 +12,13 @@ namespace {
 mlir::Type ElementOf(mlir::Value v) { return mlir::cast<mlir::RankedTensorType>(v.getType()).getElementType(); }
 int64_t CountOf(mlir::Value v) { return mlir::cast<mlir::RankedTensorType>(v.getType()).getNumElements(); }
 
+}  // namespace
+
 Expr Term(int symbol, int64_t size) {
   Expr e;
   if (size > 1) e.terms.push_back({symbol, 1});
   return e;
 }
-
-}  // namespace
 
 Expr operator+(const Expr& a, const Expr& b) {
   Expr sum;

@@ -14,6 +14,8 @@ namespace tpu::host {
 
 std::unique_ptr<mlir::Pass> CreatePlaceUpdatesPass();
 std::unique_ptr<mlir::Pass> CreateFusePass();
+// Attribute of a function compiled at several sizes: what fusion has joined. Set beforehand, fusion joins the same.
+constexpr llvm::StringLiteral kFusedLike = "tpu.fused_like";
 
 // aten calls -> fused primitives.
 void BuildHostPipeline(mlir::OpPassManager& passes);

@@ -14,14 +14,13 @@
 #include "compiler/ir/dialect.h"
 #include "compiler/ir/types.h"
 #include "mlir/IR/AsmState.h"
+#include "runtime/host/arena.h"
 
 namespace tpu::host {
 namespace {
 
 using mlir::Operation;
 using mlir::Value;
-
-constexpr uint64_t kAlignment = 64;
 
 uint64_t BytesOf(Value v) {
   auto type = ir::TensorTypeOf(v);
@@ -30,7 +29,8 @@ uint64_t BytesOf(Value v) {
 
 class Builder {
  public:
-  explicit Builder(mlir::func::FuncOp function) : function_(function) {}
+  Builder(mlir::func::FuncOp function, KernelSource kernels, bool open)
+      : function_(function), source_(std::move(kernels)), open_(open) {}
   absl::StatusOr<Plan> Build();
 
  private:
@@ -62,13 +62,13 @@ class Builder {
   }
   void FindOverwrites(const LoopNest& nest, const Step& step);
   void FormLoops();
-  std::vector<size_t> Times() const;
   void Donate(const std::vector<size_t>& times);
-  void PlaceTemporaries();
-  uint32_t AddKernel(KernelCode code);
+  KernelStep KernelOf(CompiledKernel kernel);
   static std::string Label(ir::FusionOp op);
 
   mlir::func::FuncOp function_;
+  const KernelSource source_;
+  const bool open_;  // to be joined with plans of other sizes
   Plan plan_;
   llvm::DenseMap<Value, uint32_t> slots_;
   llvm::DenseMap<Value, int> output_of_;       // root -> output that it is written to
@@ -205,10 +205,11 @@ void Builder::AssignResult(Value v) {
   slots_[v] = NewSlot(slot);
 }
 
-uint32_t Builder::AddKernel(KernelCode code) {
-  auto [it, fresh] = kernels_.try_emplace(code.key, static_cast<uint32_t>(plan_.kernels.size()));
-  if (fresh) plan_.kernels.push_back(std::move(code));
-  return it->second;
+KernelStep Builder::KernelOf(CompiledKernel kernel) {
+  auto [it, fresh] = kernels_.try_emplace(kernel.code.key, static_cast<uint32_t>(plan_.kernels.size()));
+  if (fresh) plan_.kernels.push_back(std::move(kernel.code));
+  const KernelShape& shape = kernel.shape;
+  return {it->second, shape.rows, shape.row, shape.block, shape.grain, std::move(kernel.parameters)};
 }
 
 std::string Builder::Label(ir::FusionOp op) {
@@ -223,14 +224,12 @@ std::string Builder::Label(ir::FusionOp op) {
 }
 
 absl::Status Builder::AddFusion(ir::FusionOp op) {
-  mlir::Block& body = op.getBody().front();
   Step step;
   step.kind = Step::Kind::kKernel;
   step.label = Label(op);
-  llvm::SmallVector<Value> outputs(body.getTerminator()->getOperands());
-  auto nest = AnalyzeLoopNest([](Operation*) { return true; }, outputs);
+  auto nest = NestOf(op);
   if (!nest) return absl::InternalError(absl::StrCat("not one loop nest: ", step.label));
-  auto kernel = CompileKernel(*nest);
+  auto kernel = source_(op, [&](llvm::Module& module, KernelNumbers*) { return EmitKernel(*nest, module); });
   if (!kernel.ok()) return kernel.status();
   for (Value input : nest->inputs) {
     Value outside = op.getOperands()[mlir::cast<mlir::BlockArgument>(input).getArgNumber()];
@@ -240,11 +239,9 @@ absl::Status Builder::AddFusion(ir::FusionOp op) {
     AssignResult(result);
     step.slots.push_back(slots_[result]);
   }
-  step.kernel.kernel = AddKernel(std::move(kernel->code));
-  step.kernel.extent = kernel->shape.extent;
-  step.kernel.grain = kernel->shape.grain;
+  step.kernel = KernelOf(*std::move(kernel));
   FindOverwrites(*nest, step);
-  if (step.kernel.extent > 0) AddStep(std::move(step), nest->inputs.size(), SlicesOf(*nest, kernel->shape));
+  if (step.kernel.extent() > 0) AddStep(std::move(step), nest->inputs.size(), SlicesOf(*nest, kernel->shape));
   return absl::OkStatus();
 }
 
@@ -280,20 +277,19 @@ void Builder::FindOverwrites(const LoopNest& nest, const Step& step) {
 }
 
 absl::Status Builder::AddSpecial(Operation* op) {
-  auto special = CompileSpecial(op);
-  if (!special.ok()) return special.status();
+  auto kernel = source_(op, SpecialWriter(op));
+  if (!kernel.ok()) return kernel.status();
+  const llvm::SmallVector<Value> inputs = SpecialInputs(op);
   Step step;
   step.kind = Step::Kind::kKernel;
   step.label = op->getName().stripDialect().str();
-  for (Value input : special->inputs) step.slots.push_back(SlotOf(input));
+  for (Value input : inputs) step.slots.push_back(SlotOf(input));
   for (Value result : op->getResults()) {
     AssignResult(result);
     step.slots.push_back(slots_[result]);
   }
-  step.kernel.kernel = AddKernel(std::move(special->kernel.code));
-  step.kernel.extent = special->kernel.shape.extent;
-  step.kernel.grain = special->kernel.shape.grain;
-  if (step.kernel.extent > 0) AddStep(std::move(step), special->inputs.size());
+  step.kernel = KernelOf(*std::move(kernel));
+  if (step.kernel.extent() > 0) AddStep(std::move(step), inputs.size());
   return absl::OkStatus();
 }
 
@@ -302,7 +298,7 @@ void Builder::AddGemm(ir::DotOp op) {
   AssignResult(op.getResult());
   Step step;
   step.kind = Step::Kind::kGemm;
-  step.label = absl::StrCat("dot ", source.step.m, "x", source.step.n, "x", source.step.k);
+  step.label = open_ ? "dot" : absl::StrCat("dot ", source.step.m, "x", source.step.n, "x", source.step.k);
   step.gemm = source.step;
   step.slots = {SlotOf(source.a), SlotOf(source.b), slots_[op.getResult()]};
   if (BytesOf(op.getResult()) == 0) return;
@@ -398,16 +394,6 @@ void Builder::FormLoops() {
   for (OwnRead& read : own_reads_) read.step = now[read.step];
 }
 
-// When each step runs: those of a tile loop all at once.
-std::vector<size_t> Builder::Times() const {
-  std::vector<size_t> times(plan_.steps.size());
-  for (size_t i = 0; i < times.size(); ++i) times[i] = i;
-  for (const TileLoop& loop : plan_.tile_loops) {
-    for (size_t i = 0; i < loop.count; ++i) times[loop.first + i] = loop.first;
-  }
-  return times;
-}
-
 // Donations: no step reads the input after, or at the time of, the step that writes the output.
 void Builder::Donate(const std::vector<size_t>& times) {
   std::vector<bool> taken(plan_.num_inputs, false);
@@ -433,58 +419,30 @@ void Builder::Donate(const std::vector<size_t>& times) {
   }
 }
 
-void Builder::PlaceTemporaries() {
-  const std::vector<size_t> times = Times();
-  Donate(times);
-  struct Life {
-    size_t first = SIZE_MAX, last = 0;
-  };
-  std::vector<Life> lives(plan_.slots.size());
-  for (size_t s = 0; s < plan_.steps.size(); ++s) {
-    for (uint32_t slot : plan_.steps[s].slots) {
-      lives[slot].first = std::min(lives[slot].first, times[s]);
-      lives[slot].last = std::max(lives[slot].last, times[s]);
-    }
-  }
-  // First fit, in order of first use.
-  struct Placed {
-    size_t first, last;
-    uint64_t begin, end;
-  };
-  std::vector<Placed> placed;
-  for (size_t i = 0; i < plan_.slots.size(); ++i) {
-    Slot& slot = plan_.slots[i];
-    if (slot.kind != Slot::Kind::kTemp) continue;
-    if (lives[i].first == SIZE_MAX) continue;
-    uint64_t bytes = (std::max<uint64_t>(slot.bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
-    std::vector<std::pair<uint64_t, uint64_t>> busy;
-    for (const Placed& p : placed) {
-      if (p.first <= lives[i].last && lives[i].first <= p.last) busy.push_back({p.begin, p.end});
-    }
-    std::sort(busy.begin(), busy.end());
-    uint64_t at = 0;
-    for (auto [begin, end] : busy) {
-      if (at + bytes <= begin) break;
-      at = std::max(at, end);
-    }
-    slot.offset = at;
-    placed.push_back({lives[i].first, lives[i].last, at, at + bytes});
-    plan_.arena_bytes = std::max(plan_.arena_bytes, at + bytes);
-  }
-}
-
 absl::StatusOr<Plan> Builder::Build() {
   AssignInputs();
   AssignOutputs();
   FindPlaces();
   if (absl::Status status = AddSteps(); !status.ok()) return status;
-  FormLoops();
-  PlaceTemporaries();
+  if (!open_) FormLoops();  // tiles depend on what divides the sizes
+  Donate(TimesOf(plan_));
+  PlaceTemporaries(plan_);
   return std::move(plan_);
 }
 
 }  // namespace
 
-absl::StatusOr<Plan> BuildPlan(mlir::func::FuncOp function) { return Builder(function).Build(); }
+std::optional<LoopNest> NestOf(ir::FusionOp op) {
+  llvm::SmallVector<Value> outputs(op.getBody().front().getTerminator()->getOperands());
+  return AnalyzeLoopNest([](Operation*) { return true; }, outputs);
+}
+
+absl::StatusOr<Plan> BuildPlan(mlir::func::FuncOp function) {
+  return Builder(function, [](Operation*, const KernelWriter& write) { return CompileKernel(write); }, false).Build();
+}
+
+absl::StatusOr<Plan> BuildOpenPlan(mlir::func::FuncOp function, const KernelSource& kernels) {
+  return Builder(function, kernels, true).Build();
+}
 
 }  // namespace tpu::host

@@ -3,13 +3,27 @@
 // Called by the host backend and tests on compile threads.
 #pragma once
 
+#include <functional>
+#include <optional>
+
 #include "absl/status/statusor.h"
+#include "compiler/host/kernel_compiler.h"
+#include "compiler/host/loop_nest.h"
+#include "compiler/ir/dialect.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "runtime/host/plan.h"
 
 namespace tpu::host {
 
+// How a fusion's or another generated step's code is come by.
+using KernelSource = std::function<absl::StatusOr<CompiledKernel>(mlir::Operation* op, const KernelWriter& write)>;
+
 // Unimplemented, naming the op, for what no step can do.
 absl::StatusOr<Plan> BuildPlan(mlir::func::FuncOp function);
+// A plan to be joined with others of other sizes: nothing in it but numbers depends on the function's sizes.
+absl::StatusOr<Plan> BuildOpenPlan(mlir::func::FuncOp function, const KernelSource& kernels);
+
+// Of a tpu.fusion: its loop nest, nullopt when it is none.
+std::optional<LoopNest> NestOf(ir::FusionOp op);
 
 }  // namespace tpu::host

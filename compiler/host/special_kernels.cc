@@ -35,8 +35,8 @@ int64_t GrainFor(double item_nanoseconds, int64_t extent) {
 
 class Special : private KernelFrame {
  public:
-  Special(mlir::Operation* op, llvm::Module& module, size_t inputs)
-      : KernelFrame(module, inputs + op->getNumResults()), op_(op), inputs_(inputs) {}
+  Special(mlir::Operation* op, llvm::Module& module, size_t inputs, KernelNumbers* numbers)
+      : KernelFrame(module, inputs + op->getNumResults(), numbers), op_(op), inputs_(inputs) {}
 
   KernelShape Scatter();      // scatter: [outer, dim, inner] of positions
   KernelShape ScatterRows();  // scatter_rows
@@ -95,9 +95,9 @@ KernelShape Special::Scatter() {
   int64_t slab = Product(base.drop_front(dim));
   size_t first = inputs_ - 2;
   KernelShape shape;
-  shape.extent = Product(base.take_front(dim));
-  double updates = static_cast<double>(Product(at)) / static_cast<double>(std::max<int64_t>(shape.extent, 1));
-  shape.grain = GrainFor(static_cast<double>(slab) * 0.2 + updates * 2, shape.extent);
+  shape.rows = Product(base.take_front(dim));
+  double updates = static_cast<double>(Product(at)) / static_cast<double>(std::max<int64_t>(shape.rows, 1));
+  shape.grain = GrainFor(static_cast<double>(slab) * 0.2 + updates * 2, shape.rows);
   llvm::SmallVector<int64_t> base_strides(base.size(), 1), strides(base.size(), 1);
   for (size_t d = base.size(); d-- > 1;) {
     base_strides[d - 1] = base_strides[d] * base[d];
@@ -142,8 +142,8 @@ KernelShape Special::ScatterRows() {
   // Columns of the slab [rows, inner] are independent.
   int64_t block = std::min(inner, kColumns), blocks = (inner + block - 1) / std::max<int64_t>(block, 1);
   KernelShape shape;
-  shape.extent = outer * blocks;
-  shape.grain = GrainFor(static_cast<double>((rows + count * 2) * block) * 0.2, shape.extent);
+  shape.rows = outer * blocks;
+  shape.grain = GrainFor(static_cast<double>((rows + count * 2) * block) * 0.2, shape.rows);
   mlir::Type element = ElementOf(op.getUpdates());
   For(begin(), end(), 1, [&](Value* item) {
     Value* o = b_.CreateUDiv(item, I64(blocks));
@@ -190,8 +190,8 @@ KernelShape Special::Scan() {
   auto fold = static_cast<ElementOps::Fold>(op.getKind());
   int lanes = inner % 8 == 0 ? 8 : 1;
   KernelShape shape;
-  shape.extent = outer * (inner / lanes);
-  shape.grain = GrainFor(static_cast<double>(size * lanes), shape.extent);
+  shape.rows = outer * (inner / lanes);
+  shape.grain = GrainFor(static_cast<double>(size * lanes), shape.rows);
   Value* slot = EntryAlloca(ops_.RegisterType(running, lanes));
   For(begin(), end(), 1, [&](Value* item) {
     Value* column = b_.CreateMul(b_.CreateURem(item, I64(inner / lanes)), I64(lanes));
@@ -217,8 +217,8 @@ KernelShape Special::Sort() {
   int64_t size = dims[dim], inner = Product(dims.drop_front(dim + 1)), outer = Product(dims.take_front(dim));
   mlir::Type element = ElementOf(op.getX());
   KernelShape shape;
-  shape.extent = outer * inner;
-  shape.grain = GrainFor(static_cast<double>(size) * 30, shape.extent);
+  shape.rows = outer * inner;
+  shape.grain = GrainFor(static_cast<double>(size) * 30, shape.rows);
   llvm::Type* i64 = b_.getInt64Ty();
   llvm::Type* pointer = llvm::PointerType::get(module_.getContext(), 0);
   auto callee = module_.getOrInsertFunction(
@@ -247,21 +247,22 @@ bool IsMadeInside(mlir::Operation* op, mlir::Value operand) {
   return mlir::isa<ir::ScatterOp, ir::ScatterRowsOp>(op) && op->getOperand(0) == operand && SplatOf(operand);
 }
 
-absl::StatusOr<SpecialKernel> CompileSpecial(mlir::Operation* op) {
-  SpecialKernel special;
+llvm::SmallVector<mlir::Value> SpecialInputs(mlir::Operation* op) {
+  llvm::SmallVector<mlir::Value> inputs;
   for (mlir::Value operand : op->getOperands()) {
-    if (!IsMadeInside(op, operand)) special.inputs.push_back(operand);
+    if (!IsMadeInside(op, operand)) inputs.push_back(operand);
   }
-  auto kernel = CompileKernel([&](llvm::Module& module) {
-    Special emitter(op, module, special.inputs.size());
+  return inputs;
+}
+
+KernelWriter SpecialWriter(mlir::Operation* op) {
+  return [op](llvm::Module& module, KernelNumbers* numbers) {
+    Special emitter(op, module, SpecialInputs(op).size(), numbers);
     if (mlir::isa<ir::ScatterOp>(op)) return emitter.Scatter();
     if (mlir::isa<ir::ScatterRowsOp>(op)) return emitter.ScatterRows();
     if (mlir::isa<ir::ScanOp>(op)) return emitter.Scan();
     return emitter.Sort();
-  });
-  if (!kernel.ok()) return kernel.status();
-  special.kernel = *std::move(kernel);
-  return special;
+  };
 }
 
 }  // namespace tpu::host

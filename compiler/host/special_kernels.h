@@ -13,14 +13,12 @@
 
 namespace tpu::host {
 
-struct SpecialKernel {
-  CompiledKernel kernel;
-  llvm::SmallVector<mlir::Value> inputs;  // operands in the order of its pointers; the results follow
-};
 bool IsSpecialOp(mlir::Operation* op);
 // True when the op makes this operand (a splat constant) itself.
 bool IsMadeInside(mlir::Operation* op, mlir::Value operand);
-absl::StatusOr<SpecialKernel> CompileSpecial(mlir::Operation* op);
+// Its operands in the order of its pointers; the results follow.
+llvm::SmallVector<mlir::Value> SpecialInputs(mlir::Operation* op);
+KernelWriter SpecialWriter(mlir::Operation* op);
 
 }  // namespace tpu::host
 

@@ -145,7 +145,7 @@ bool Former::Divides(size_t step, int64_t tiles) const {
   for (size_t j = inputs_[step]; j < s.slots.size(); ++j) {
     if (slices_[step][j] % tiles != 0) return false;
   }
-  if (s.kind == Step::Kind::kKernel) return s.kernel.extent % tiles == 0;
+  if (s.kind == Step::Kind::kKernel) return s.kernel.extent() % tiles == 0;
   const int64_t rows = RowsOf(s.gemm);
   return rows % tiles == 0 && (s.gemm.batch.empty() ? rows / tiles >= kLeastRows : rows / tiles % s.gemm.m == 0);
 }
@@ -247,7 +247,7 @@ std::vector<std::vector<size_t>> Former::Order() const {
 }  // namespace
 
 Slices SlicesOf(const LoopNest& nest, const KernelShape& shape) {
-  if (shape.block == 0) return {};
+  if (!shape.row_major) return {};
   auto count = [](mlir::Value v) { return mlir::cast<mlir::RankedTensorType>(v.getType()).getNumElements(); };
   Slices slices(nest.inputs.size(), 0);
   for (const NestNode& node : nest.nodes) {

@@ -16,4 +16,7 @@ std::unique_ptr<mlir::Pass> CreateExpandMathPass();
 std::unique_ptr<mlir::Pass> CreatePrepareDotsPass();
 std::unique_ptr<mlir::Pass> CreateSplitReductionsPass();
 
+// Attribute of a function that is compiled at several sizes for one program: its own.
+constexpr llvm::StringLiteral kOpenSize = "tpu.open_size";
+
 }  // namespace tpu

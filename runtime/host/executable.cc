@@ -48,7 +48,7 @@ class PlanExecutable final : public Executable {
   absl::Status RunCall(const Step& step, Frame& frame, const NodeRunner& run_node) const;
   absl::StatusOr<BufferRef> BufferOf(uint32_t slot, const Frame& frame) const;
   absl::StatusOr<BufferRef> Detached(BufferRef result, uint64_t bytes, const Frame& frame) const;
-  Pointers PointersOf(const std::vector<uint32_t>& slots, Frame& frame) const;
+  Pointers PointersOf(const Step& step, Frame& frame) const;
 
   Device* const device_;
   Plan plan_;
@@ -68,7 +68,7 @@ bool IsBrief(const Plan& plan) {
   uint64_t bytes = 0;
   for (const Slot& slot : plan.slots) bytes += slot.bytes;
   return bytes <= kMostBytes && std::all_of(plan.steps.begin(), plan.steps.end(), [](const Step& step) {
-           return step.kind == Step::Kind::kKernel && step.kernel.extent <= step.kernel.grain;
+           return step.kind == Step::Kind::kKernel && step.kernel.extent() <= step.kernel.grain;
          });
 }
 
@@ -208,20 +208,21 @@ void PlanExecutable::Resolve(Frame& frame) const {
   }
 }
 
-PlanExecutable::Pointers PlanExecutable::PointersOf(const std::vector<uint32_t>& slots, Frame& frame) const {
+PlanExecutable::Pointers PlanExecutable::PointersOf(const Step& step, Frame& frame) const {
   Pointers pointers;
-  pointers.reserve(slots.size() + 1);
-  for (uint32_t slot : slots) pointers.push_back(frame.slots[slot]);
+  pointers.reserve(step.slots.size() + 2);
+  for (uint32_t slot : step.slots) pointers.push_back(frame.slots[slot]);
   pointers.push_back(&frame.error);
+  pointers.push_back(const_cast<int64_t*>(step.kernel.parameters.data()));
   return pointers;
 }
 
 absl::Status PlanExecutable::RunStep(const Step& step, Frame& frame, const NodeRunner& run_node) const {
   switch (step.kind) {
     case Step::Kind::kKernel: {
-      Pointers pointers = PointersOf(step.slots, frame);
+      Pointers pointers = PointersOf(step, frame);
       const KernelFunction function = functions_[step.kernel.kernel];
-      ParallelFor(step.kernel.extent, step.kernel.grain,
+      ParallelFor(step.kernel.extent(), step.kernel.grain,
                   [&](int64_t begin, int64_t end) { function(pointers.data(), begin, end); });
       break;
     }
@@ -242,11 +243,11 @@ absl::Status PlanExecutable::RunStep(const Step& step, Frame& frame, const NodeR
 absl::Status PlanExecutable::RunTiles(const TileLoop& loop, Frame& frame) const {
   const absl::Span<const Step> steps = absl::MakeConstSpan(plan_.steps).subspan(loop.first, loop.count);
   absl::InlinedVector<Pointers, 8> pointers;
-  for (const Step& step : steps) pointers.push_back(PointersOf(step.slots, frame));
+  for (const Step& step : steps) pointers.push_back(PointersOf(step, frame));
   auto run = [&](size_t i, int64_t tile) {
     const Step& step = steps[i];
     void** at = pointers[i].data();
-    const int64_t extent = (step.kind == Step::Kind::kGemm ? RowsOf(step.gemm) : step.kernel.extent) / loop.tiles;
+    const int64_t extent = (step.kind == Step::Kind::kGemm ? RowsOf(step.gemm) : step.kernel.extent()) / loop.tiles;
     if (step.kind == Step::Kind::kGemm) {
       RunGemmRows(step.gemm, at[0], at[1], at[2], tile * extent, (tile + 1) * extent);
     } else {
@@ -342,7 +343,42 @@ absl::StatusOr<BufferRef> PlanExecutable::Detached(BufferRef result, uint64_t by
   return copy;
 }
 
+class LoadedFamily final : public ExecutableFamily {
+ public:
+  LoadedFamily(Device* device, PlanFamily family, CodeLoader* loader)
+      : device_(device), loader_(loader), family_(std::move(family)) {}
+
+  absl::Status Load() {
+    for (KernelCode& code : family_.plan.kernels) {
+      absl::StatusOr<std::shared_ptr<LoadedKernel>> kernel = LoadKernel(code, loader_);
+      if (!kernel.ok()) return kernel.status();
+      kernels_.push_back(*std::move(kernel));
+      std::string().swap(code.object);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::unique_ptr<Executable>> At(int64_t size) override {
+    absl::StatusOr<Plan> plan = family_.At(size);
+    if (!plan.ok()) return plan.status();
+    return LoadPlan(device_, *std::move(plan), loader_);
+  }
+
+ private:
+  Device* const device_;
+  CodeLoader* const loader_;
+  PlanFamily family_;
+  std::vector<std::shared_ptr<LoadedKernel>> kernels_;  // found by their keys when a plan of the family is loaded
+};
+
 }  // namespace
+
+absl::StatusOr<std::unique_ptr<ExecutableFamily>> LoadPlanFamily(Device* device, PlanFamily family,
+                                                                 CodeLoader* loader) {
+  auto loaded = std::make_unique<LoadedFamily>(device, std::move(family), loader);
+  if (absl::Status status = loaded->Load(); !status.ok()) return status;
+  return loaded;
+}
 
 absl::StatusOr<std::unique_ptr<Executable>> LoadPlan(Device* device, Plan plan, CodeLoader* loader) {
   auto executable = std::make_unique<PlanExecutable>(device, std::move(plan));

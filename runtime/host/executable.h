@@ -10,10 +10,12 @@
 #include "runtime/device.h"
 #include "runtime/host/code_loader.h"
 #include "runtime/host/plan.h"
+#include "runtime/host/plan_family.h"
 
 namespace tpu::host {
 
 // `device` serves outputs and temporaries. `plan` has passed CheckPlan.
 absl::StatusOr<std::unique_ptr<Executable>> LoadPlan(Device* device, Plan plan, CodeLoader* loader);
+absl::StatusOr<std::unique_ptr<ExecutableFamily>> LoadPlanFamily(Device* device, PlanFamily family, CodeLoader* loader);
 
 }  // namespace tpu::host

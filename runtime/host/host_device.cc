@@ -99,6 +99,12 @@ class HostDevice final : public Device {
     return LoadPlan(this, *std::move(plan), loader_);
   }
 
+  absl::StatusOr<std::unique_ptr<ExecutableFamily>> LoadFamily(const Program& program) override {
+    absl::StatusOr<PlanFamily> family = PlanFamily::Parse(program.bytes);
+    if (!family.ok()) return family.status();
+    return LoadPlanFamily(this, *std::move(family), loader_);
+  }
+
   MemoryStats memory_stats() const override { return allocator_.stats(); }
   void ResetPeakMemoryStats() override { allocator_.ResetPeak(); }
   void EmptyCache() override { allocator_.EmptyCache(); }

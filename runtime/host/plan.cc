@@ -10,7 +10,7 @@
 namespace tpu::host {
 namespace {
 
-constexpr std::string_view kMagic = "TPUHOST3";
+constexpr std::string_view kMagic = "TPUHOST4";
 
 // Writing and reading share one description of the format (the Visit functions): a field can't be in one alone.
 // Numbers take 64 bits each, whatever their type.
@@ -66,6 +66,51 @@ class Reader {
   bool in_range_ = true;  // every number fits its field
 };
 
+// What Writer writes, in two parts: 64-bit numbers (sizes, offsets, strides), of which some can be given new values,
+// and the rest (indices, kinds, texts, lengths of lists).
+class Parts {
+ public:
+  template <typename T>
+  void operator()(T& field) {
+    if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, uint64_t>) {
+      Number(field);
+    } else if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T>) {
+      frame_.U64(static_cast<uint64_t>(field));
+    } else if constexpr (std::is_same_v<T, std::string>) {
+      frame_.String(field);
+    } else {
+      Visit(*this, field);
+    }
+  }
+  template <typename T>
+  void operator()(std::vector<T>& items) {
+    frame_.U64(items.size());
+    for (T& item : items) (*this)(item);
+  }
+  void Set(absl::Span<const std::pair<uint32_t, int64_t>> numbers) { to_set_ = numbers; }
+  // All that was to be set has been.
+  bool done() const { return to_set_.empty() && in_range_; }
+
+  std::vector<int64_t> numbers;
+  std::string TakeFrame() && { return std::move(frame_).Take(); }
+
+ private:
+  template <typename T>
+  void Number(T& field) {
+    if (!to_set_.empty() && to_set_.front().first == numbers.size()) {
+      const int64_t value = to_set_.front().second;
+      field = static_cast<T>(value);
+      in_range_ &= static_cast<int64_t>(field) == value && (value >= 0 || std::is_signed_v<T>);
+      to_set_.remove_prefix(1);
+    }
+    numbers.push_back(static_cast<int64_t>(field));
+  }
+
+  ByteWriter frame_;
+  absl::Span<const std::pair<uint32_t, int64_t>> to_set_;
+  bool in_range_ = true;
+};
+
 template <typename V>
 void Visit(V& v, Slot& s) {
   v(s.kind), v(s.index), v(s.offset), v(s.bytes);
@@ -83,7 +128,8 @@ void Visit(V& v, Step& s) {
   v(s.kind), v(s.label), v(s.slots);
   switch (s.kind) {
     case Step::Kind::kKernel:
-      v(s.kernel.kernel), v(s.kernel.extent), v(s.kernel.grain);
+      v(s.kernel.kernel), v(s.kernel.rows), v(s.kernel.row), v(s.kernel.block), v(s.kernel.grain),
+          v(s.kernel.parameters);
       break;
     case Step::Kind::kGemm:
       v(s.gemm);
@@ -124,6 +170,27 @@ std::string Plan::Serialize() const {
   Plan copy = *this;  // Visit serves reading too, so it takes what it may change
   writer(copy);
   return std::string(kMagic) + std::move(writer).Take();
+}
+
+std::vector<int64_t> Plan::Numbers() const {
+  Parts parts;
+  Plan copy = *this;
+  parts(copy);
+  return std::move(parts.numbers);
+}
+
+std::string Plan::Frame() const {
+  Parts parts;
+  Plan copy = *this;
+  parts(copy);
+  return std::move(parts).TakeFrame();
+}
+
+absl::Status Plan::SetNumbers(absl::Span<const std::pair<uint32_t, int64_t>> numbers) {
+  Parts parts;
+  parts.Set(numbers);
+  parts(*this);
+  return parts.done() ? absl::OkStatus() : absl::InvalidArgumentError("host plan: a field has no such value");
 }
 
 absl::StatusOr<Plan> Plan::Parse(std::string_view bytes) {

@@ -7,9 +7,11 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "runtime/dtype.h"
 
 namespace tpu::host {
@@ -30,14 +32,17 @@ struct Slot {
   uint64_t bytes = 0;
 };
 
-// A loop over [0, extent) run by TBB in pieces of at least `grain`: fn(pointers, begin, end). `pointers` holds the
-// step's slots in order and, after the last, one more: int64_t* error, zero at the launch. A kernel that finds its
-// input invalid (an index out of range) stores a nonzero code there by a plain store and goes on with some valid index;
-// the launch then fails with OutOfRange, naming the step's label.
+// A loop over [0, extent()) run by TBB in pieces of at least `grain`: fn(pointers, begin, end). `pointers` holds the
+// step's slots in order and, after the last, two more: int64_t* error, zero at the launch, and const int64_t*
+// parameters. A kernel that finds its input invalid (an index out of range) stores a nonzero code there by a plain
+// store and goes on with some valid index; the launch then fails with OutOfRange, naming the step's label.
 struct KernelStep {
   uint32_t kernel = 0;  // index into Plan::kernels
-  int64_t extent = 1;
+  // An item is a block of so many positions of a row.
+  int64_t rows = 1, row = 1, block = 1;
   int64_t grain = 1;
+  std::vector<int64_t> parameters;  // the numbers that code for several sizes leaves open
+  int64_t extent() const { return rows * ((row + block - 1) / block); }
 };
 
 // C[b] = op(A[b]) @ op(B[b]) (+ C[b] when accumulate), row-major, over up to three batch dimensions with element
@@ -117,6 +122,13 @@ struct Plan {
   // InvalidArgument, naming what is wrong, for bytes that are not a whole, consistent plan (bounds of every index and
   // offset are checked: a plan that parses cannot make a launch touch memory outside its slots' stated sizes).
   static absl::StatusOr<Plan> Parse(std::string_view bytes);
+
+  // All sizes, offsets and strides in a fixed order. Two plans with the same `Frame` have them in the same places.
+  std::vector<int64_t> Numbers() const;
+  // Everything else: indices, kinds, texts, the lengths of lists.
+  std::string Frame() const;
+  // Changes the numbers at these places, which ascend. InvalidArgument for a place or a number that can't be.
+  absl::Status SetNumbers(absl::Span<const std::pair<uint32_t, int64_t>> numbers);
 };
 
 }  // namespace tpu::host

@@ -119,7 +119,12 @@ class Checker {
     switch (s.kind) {
       case Step::Kind::kKernel:
         if (s.kernel.kernel >= plan_.kernels.size()) return Bad("step ", i, " names kernel ", s.kernel.kernel);
-        if (s.kernel.extent < 0 || s.kernel.grain < 1) return Bad("step ", i, " has a negative extent or no grain");
+        if (s.kernel.rows < 0 || s.kernel.row < 0 || s.kernel.block < 1 || s.kernel.grain < 1) {
+          return Bad("step ", i, " has a negative extent, no block or no grain");
+        }
+        if (static_cast<__int128>(s.kernel.rows) * s.kernel.row > (int64_t{1} << 60)) {
+          return Bad("step ", i, " has too many items");
+        }
         return absl::OkStatus();
       case Step::Kind::kGemm:
         return Gemm(i, s);
@@ -214,7 +219,7 @@ class Checker {
       for (uint64_t i = loop.first; i < next; ++i) {
         const Step& s = plan_.steps[i];
         if (s.kind != Step::Kind::kKernel && s.kind != Step::Kind::kGemm) return Bad("step ", i, " has no tiles");
-        if ((s.kind == Step::Kind::kGemm ? RowsOf(s.gemm) : s.kernel.extent) % loop.tiles != 0) {
+        if ((s.kind == Step::Kind::kGemm ? RowsOf(s.gemm) : s.kernel.extent()) % loop.tiles != 0) {
           return Bad("step ", i, " does not divide into ", loop.tiles, " tiles");
         }
       }

@@ -46,7 +46,7 @@ Program AddProgram(int64_t n) {
                 {Slot::Kind::kInput, 1, 0, Bytes(n)},
                 {Slot::Kind::kOutput, 0, 0, Bytes(n)}};
   plan.kernels = {{"conformance add", "add"}};
-  plan.steps = {{.label = "add", .slots = {0, 1, 2}, .kernel = {0, n, 4096}}};
+  plan.steps = {{.label = "add", .slots = {0, 1, 2}, .kernel = {.rows = n, .grain = 4096}}};
   plan.outputs = {{.may_overwrite = 1, .bytes = Bytes(n)}};
   return Finish(plan, {Floats(n), Floats(n)}, {Floats(n)});
 }
@@ -60,7 +60,7 @@ Program TakeProgram(int64_t n, int64_t m) {
                 {Slot::Kind::kOutput, 0, 0, Bytes(m)},
                 {Slot::Kind::kConstant, 0, 0, 8}};
   plan.kernels = {{"conformance take", "take"}};
-  plan.steps = {{.label = "take", .slots = {0, 1, 2, 3}, .kernel = {0, m, 4096}}};
+  plan.steps = {{.label = "take", .slots = {0, 1, 2, 3}, .kernel = {.rows = m, .grain = 4096}}};
   plan.outputs = {{.bytes = Bytes(m)}};
   return Finish(plan, {Floats(n), {DType::kInt64, {m}}}, {Floats(m)});
 }

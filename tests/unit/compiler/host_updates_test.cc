@@ -86,7 +86,7 @@ TEST(UpdatesInPlace, WriteTheirPartsOnly) {
   }
   int64_t items = 0;
   for (const Step& step : StepsOf(kWritten)) {
-    if (step.kind == Step::Kind::kKernel) items += step.kernel.extent;
+    if (step.kind == Step::Kind::kKernel) items += step.kernel.extent();
   }
   EXPECT_LT(items, 8);  // none of them over the bucket's 65536 elements
 }

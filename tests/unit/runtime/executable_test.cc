@@ -48,7 +48,7 @@ Step Kernel(uint32_t kernel, std::vector<uint32_t> slots, int64_t extent, int64_
   Step step;
   step.label = "kernel " + std::to_string(kernel);
   step.slots = std::move(slots);
-  step.kernel = {.kernel = kernel, .extent = extent, .grain = grain};
+  step.kernel = {.kernel = kernel, .rows = extent, .grain = grain};
   return step;
 }
 

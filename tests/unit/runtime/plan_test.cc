@@ -26,7 +26,7 @@ Plan FullPlan() {
                   {.kind = OutputSpec::Kind::kInput, .source = 1, .bytes = 8},
                   {.kind = OutputSpec::Kind::kOutput, .source = 0, .bytes = 64},
                   {.kind = OutputSpec::Kind::kCall, .source = 0, .bytes = 256}};
-  Step kernel{.kind = Step::Kind::kKernel, .label = "add", .slots = {0, 1, 2}, .kernel = {0, 256, 64}};
+  Step kernel{.kind = Step::Kind::kKernel, .label = "add", .slots = {0, 1, 2}, .kernel = {.rows = 256, .grain = 64}};
   Step gemm{.kind = Step::Kind::kGemm, .label = "dot", .slots = {0, 2, 6}};
   gemm.gemm = {.trans_a = true,
                .accumulate = true,
@@ -76,7 +76,7 @@ TEST(Plan, RefusesWhatReachesOutsideItsSlots) {
       {"slot of an output that is an input", [](Plan& p) { p.slots[4].index = 2; }},
       {"slot number", [](Plan& p) { p.steps[0].slots[1] = 8; }},
       {"kernel number", [](Plan& p) { p.steps[0].kernel.kernel = 2; }},
-      {"negative extent", [](Plan& p) { p.steps[0].kernel.extent = -1; }},
+      {"negative extent", [](Plan& p) { p.steps[0].kernel.rows = -1; }},
       {"no grain", [](Plan& p) { p.steps[0].kernel.grain = 0; }},
       {"product beyond A", [](Plan& p) { p.steps[1].gemm.batch[0] = 9; }},
       {"product beyond B", [](Plan& p) { p.steps[1].gemm.offset_b = 256; }},

@@ -1,0 +1,120 @@
+#include "runtime/host/plan_family.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "runtime/bytes.h"
+#include "runtime/host/arena.h"
+#include "runtime/host/plan_check.h"
+
+namespace tpu::host {
+namespace {
+
+constexpr std::string_view kMagic = "TPUFAMI1";
+
+// Offsets of temporaries follow no polynomial: they are found anew for each size.
+void ForgetArena(Plan& plan) {
+  plan.arena_bytes = 0;
+  for (Slot& slot : plan.slots) {
+    if (slot.kind == Slot::Kind::kTemp) slot.offset = 0;
+  }
+}
+
+std::string FirstDifference(const Plan& a, const Plan& b) {
+  for (size_t i = 0; i < std::min(a.steps.size(), b.steps.size()); ++i) {
+    const Step &x = a.steps[i], &y = b.steps[i];
+    if (x.kind != y.kind || x.label != y.label || x.slots.size() != y.slots.size() ||
+        x.kernel.parameters.size() != y.kernel.parameters.size() || x.gemm.batch.size() != y.gemm.batch.size()) {
+      return absl::StrCat("step ", i, ", ", x.label, " and ", y.label);
+    }
+  }
+  return absl::StrCat(a.steps.size(), " and ", b.steps.size(), " steps, ", a.kernels.size(), " and ", b.kernels.size(),
+                      " kernels");
+}
+
+}  // namespace
+
+absl::StatusOr<PlanFamily> PlanFamily::Join(std::vector<Plan> plans, absl::Span<const int64_t> sizes) {
+  std::vector<std::vector<int64_t>> numbers;
+  for (Plan& plan : plans) {
+    ForgetArena(plan);
+    numbers.push_back(plan.Numbers());
+  }
+  const std::string frame = plans[0].Frame();
+  for (size_t i = 1; i < plans.size(); ++i) {
+    if (plans[i].Frame() != frame) {
+      return absl::FailedPreconditionError(absl::StrCat("plans at sizes ", sizes[0], " and ", sizes[i],
+                                                        " differ: ", FirstDifference(plans[0], plans[i])));
+    }
+  }
+  PlanFamily family;
+  family.least = sizes.front();
+  family.most = sizes.back();
+  for (uint32_t place = 0; place < numbers[0].size(); ++place) {
+    std::vector<int64_t> values;
+    values.reserve(plans.size());
+    for (const auto& of_plan : numbers) values.push_back(of_plan[place]);
+    if (std::equal(values.begin() + 1, values.end(), values.begin())) continue;
+    const std::optional<Polynomial> value = Polynomial::Through(sizes, values);
+    if (!value) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("a number of the plan follows no polynomial: ", values[0], ", ", values[1], ", .."));
+    }
+    family.numbers.push_back({place, *value});
+  }
+  family.plan = std::move(plans[0]);
+  PlaceTemporaries(family.plan);
+  return family;
+}
+
+absl::StatusOr<Plan> PlanFamily::At(int64_t size) const {
+  if (size < least || size > most) {
+    return absl::OutOfRangeError(absl::StrCat("a program for sizes ", least, " to ", most, " at ", size));
+  }
+  Plan at = plan;
+  std::vector<std::pair<uint32_t, int64_t>> values;
+  values.reserve(numbers.size());
+  for (const Number& number : numbers) values.push_back({number.place, number.value.At(size)});
+  if (absl::Status status = at.SetNumbers(values); !status.ok()) return status;
+  PlaceTemporaries(at);
+  if (absl::Status status = CheckPlan(at); !status.ok()) return status;
+  return at;
+}
+
+std::string PlanFamily::Serialize() const {
+  ByteWriter out;
+  out.I64(least);
+  out.I64(most);
+  out.U64(numbers.size());
+  for (const Number& number : numbers) {
+    out.U64(number.place);
+    for (int64_t c : number.value.coefficients) out.I64(c);
+  }
+  out.String(plan.Serialize());
+  return std::string(kMagic) + std::move(out).Take();
+}
+
+absl::StatusOr<PlanFamily> PlanFamily::Parse(std::string_view bytes) {
+  const auto bad = [] { return absl::InvalidArgumentError("host plan family: damaged, or of another version"); };
+  if (bytes.substr(0, kMagic.size()) != kMagic) return bad();
+  ByteReader in(bytes.substr(kMagic.size()));
+  PlanFamily family;
+  family.least = in.I64();
+  family.most = in.I64();
+  for (uint64_t count = in.Count(4 * sizeof(int64_t)); count > 0; --count) {
+    Number number;
+    number.place = static_cast<uint32_t>(in.U64());
+    for (int64_t& c : number.value.coefficients) c = in.I64();
+    family.numbers.push_back(number);
+  }
+  const std::string plan = in.String();
+  if (!in.ok() || !in.AtEnd()) return bad();
+  absl::StatusOr<Plan> parsed = Plan::Parse(plan);
+  if (!parsed.ok()) return parsed.status();
+  family.plan = *std::move(parsed);
+  return family;
+}
+
+}  // namespace tpu::host

@@ -1,0 +1,41 @@
+// Plans that differ in one size only, as one plan whose numbers follow that size.
+//
+// The compiler makes the plan of one fragment at several sizes; where these plans are alike but for numbers, each of
+// which is a polynomial of the size, the plan for any size between them is known without a compiler. It holds because
+// what a compiler decides by comparing sizes it decides alike at both ends, hence in between, and what it decides by
+// divisibility alike at sizes whose differences have no common divisor, hence everywhere (compiler/host/family.cc
+// chooses the sizes).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "runtime/host/plan.h"
+#include "runtime/polynomial.h"
+
+namespace tpu::host {
+
+struct PlanFamily {
+  struct Number {
+    uint32_t place = 0;  // in Plan::Numbers
+    Polynomial value;
+  };
+
+  Plan plan;  // at some size
+  int64_t least = 0, most = 0;
+  std::vector<Number> numbers;  // the ones that follow the size, in their order
+
+  // FailedPrecondition, naming the first difference, where the plans are not one family. Sizes ascend.
+  static absl::StatusOr<PlanFamily> Join(std::vector<Plan> plans, absl::Span<const int64_t> sizes);
+  // OutOfRange beyond [least, most].
+  absl::StatusOr<Plan> At(int64_t size) const;
+
+  std::string Serialize() const;
+  static absl::StatusOr<PlanFamily> Parse(std::string_view bytes);
+};
+
+}  // namespace tpu::host

@@ -1,0 +1,200 @@
+"""Programs whose sizes change: one program for all of them, made in the background, right at every one."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from helpers import assert_same, run_python
+
+pytestmark = pytest.mark.embedded_only(reason="programs for many sizes are the embedded device's")
+
+
+def counted(name):
+    return torch.tpu.metrics()[name]
+
+
+def run_at(function, sizes, **tolerances):
+    """Checks function(size, device) at every size, in turn. The numbers of compiles and of sizes served meanwhile."""
+    compiles, served = counted("compiles"), counted("sizes_served")
+    for size in sizes:
+        assert_same(function(size, "cpu"), function(size, "tpu"), **tolerances)
+        torch.tpu.wait_for_compiles()
+    return counted("compiles") - compiles, counted("sizes_served") - served
+
+
+def values(*shape, device, seed=0):
+    generator = torch.Generator().manual_seed(seed + shape[0])
+    return torch.randn(shape, generator=generator).to(device)
+
+
+SIZES = (20, 33, 47, 64, 51, 128, 21, 96)
+
+
+def head(size, device):
+    x = values(3, size, 24, device=device)
+    y = F.gelu(x @ values(24, 16, device=device)) + 1
+    return torch.softmax(y, -1).transpose(1, 2).contiguous(), y.mean(1), y.cumsum(1)
+
+
+def attention(size, device):
+    x = values(2, 3, size, 8, device=device)
+    return F.scaled_dot_product_attention(x, x * 0.5, x + 1, is_causal=True)
+
+
+def table(size, device):
+    """Part of a table of 200 rows, as positions are."""
+    return values(200, 8, device=device)[:size] * 2 + values(size, 8, device=device)
+
+
+def joined(size, device):
+    x = values(4, size, 6, device=device)
+    return torch.cat([x, x[:, :2] * 3], 1).flip(1), F.pad(x, (0, 0, 1, 2)), torch.roll(x, 3, 1)
+
+
+def scattered(size, device):
+    rows = (torch.arange(size, device=device) * 5) % 7
+    zeros = torch.zeros(7, 4, device=device)
+    return zeros.index_add(0, rows, values(size, 4, device=device)), values(size, 4, device=device)[rows.flip(0) % 3]
+
+
+def divided(size, device):
+    x = values(2, size, 5, device=device)
+    return x.var(1), x.sum() / size, torch.arange(size, device=device) + x.argmax(1).sum()
+
+
+def written(size, device):
+    x = values(3, size, device=device)
+    x[:, 2:5] += 1
+    x[1, -1] = 7
+    return x, x.view(-1)[::3] * 2
+
+
+def halves(size, device):
+    """Only even sizes have halves: sizes that a program for many must not take for granted."""
+    x = values(4, size // 2 * 2, device=device)
+    return x.view(4, -1, 2).sum(1), x.view(4, 2, -1).amax(2)
+
+
+@pytest.mark.parametrize("function", [head, attention, table, joined, scattered, divided, written])
+def test_one_program_serves_many_sizes(function):
+    compiles, served = run_at(function, SIZES, rtol=1e-4, atol=1e-5)
+    assert served >= len(SIZES) - 3
+    assert compiles <= (5 if function is joined else 3)  # whose roll is another program at the smallest sizes
+
+
+def test_what_divides_some_sizes_is_not_taken_for_all():
+    run_at(halves, (20, 22, 30, 44, 46, 64, 21, 33, 128), rtol=1e-4, atol=1e-5)
+    run_at(joined, (21, 33, 45, 57, 22, 36, 48, 128), rtol=1e-4, atol=1e-5)  # odd ones are seen first
+
+
+def test_squares():
+    def scores(size, device):
+        x = values(2, size, 4, device=device)
+        return torch.softmax(x @ x.transpose(1, 2), -1).tril()
+
+    compiles, served = run_at(scores, SIZES, rtol=1e-4, atol=1e-5)
+    assert served >= len(SIZES) - 4 and compiles <= 3
+
+
+def test_training_at_changing_lengths():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 24), torch.nn.GELU(), torch.nn.LayerNorm(24), torch.nn.Linear(24, 5))
+    twin = torch.nn.Sequential(torch.nn.Linear(8, 24), torch.nn.GELU(), torch.nn.LayerNorm(24), torch.nn.Linear(24, 5))
+    twin.load_state_dict(model.state_dict())
+    twin.to("tpu")
+    optimizers = [torch.optim.AdamW(m.parameters(), 1e-2) for m in (model, twin)]
+    before = counted("sizes_served")
+    for size in (31, 40, 52, 64, 77, 90, 33, 111):
+        x, y = values(size, 8, device="cpu"), torch.arange(size) % 5
+        losses = []
+        for m, optimizer, device in zip((model, twin), optimizers, ("cpu", "tpu"), strict=True):
+            loss = F.cross_entropy(m(x.to(device)), y.to(device))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+        torch.tpu.wait_for_compiles()
+    assert counted("sizes_served") > before
+    assert_same(list(model.parameters()), list(twin.parameters()), rtol=1e-3, atol=1e-5)
+
+
+def test_sizes_beyond_the_range_widen_it():
+    def double(size, device):
+        return (values(size, 6, device=device) * 2).softmax(0)
+
+    compiles, served = run_at(double, (20, 23, 29, 31, 5000, 9000, 6000, 2, 1), rtol=1e-4, atol=1e-6)
+    assert served >= 3  # 31, and two beyond
+    assert compiles <= 6  # a range, a wider one, and what was tried for them
+
+
+def test_two_sizes_that_change_on_their_own_are_compiled_one_by_one():
+    def outer(sizes, device):
+        return values(sizes[0], 3, device=device) @ values(3, sizes[1], device=device) + 1
+
+    for sizes in ((20, 31), (33, 17), (47, 90), (64, 15), (51, 77), (90, 21), (31, 30), (18, 64), (70, 71)):
+        assert_same(outer(sizes, "cpu"), outer(sizes, "tpu"), rtol=1e-4, atol=1e-5)
+        torch.tpu.wait_for_compiles()
+
+
+def test_a_size_that_is_hot_gets_code_of_its_own():
+    def program(size, device):
+        return (values(size, 7, device=device).exp() + 1).sum(0)
+
+    run_at(program, SIZES, rtol=1e-4, atol=1e-5)
+    before = counted("compiles")
+    for _ in range(80):
+        found = program(51, "tpu")
+        torch.tpu.synchronize()
+    torch.tpu.wait_for_compiles()
+    assert counted("compiles") == before + 1
+    assert_same(program(51, "cpu"), found, rtol=1e-4, atol=1e-5)
+    assert_same(program(51, "cpu"), program(51, "tpu"), rtol=1e-4, atol=1e-5)
+
+
+def test_indices_are_checked_at_every_size():
+    def rows(size, device):
+        return values(size, 4, device=device)[torch.tensor([0, size - 1]).to(device)] + 1
+
+    run_at(rows, SIZES)
+    x, beyond = values(30, 4, device="tpu"), torch.tensor([0, 30]).to("tpu")
+    with pytest.raises(IndexError):
+        (x[beyond] + 1).cpu()
+
+
+def test_results_do_not_depend_on_who_computed_them():
+    """By the program for many sizes and by the size's own: element for element the same."""
+
+    def program(size):
+        x = values(size, 12, device="tpu")
+        return (F.silu(x) * x.sigmoid()).cpu()
+
+    for size in SIZES:
+        program(size)
+    torch.tpu.wait_for_compiles()
+    seen = {size: program(size) for size in SIZES}
+    for size in SIZES:
+        for _ in range(70):
+            program(size)
+        torch.tpu.wait_for_compiles()
+        assert torch.equal(program(size), seen[size])
+
+
+def test_a_second_process_compiles_nothing(tmp_path):
+    program = """
+        import torch
+        for size in (20, 33, 47, 64, 51, 128):
+            x = torch.ones(size, 9).to('tpu')
+            (x.softmax(0) * 2).cpu()
+            torch.tpu.wait_for_compiles()
+        m = torch.tpu.metrics()
+        print(m['compiles'], m['sizes_served'])
+    """
+    environment = {"TORCH_TPU_CACHE": str(tmp_path)}
+    first, second = ([int(n) for n in run_python(program, environment).stdout.split()] for _ in range(2))
+    assert first[0] >= 1 and first[1] >= 3
+    assert second[0] == 0 and second[1] >= 3
+
+
+def test_explain_tells_the_range():
+    run_at(head, SIZES, rtol=1e-4, atol=1e-5)
+    assert any(", sizes " in record["summary"] for record in torch.tpu.explain().compiles)
