@@ -8,6 +8,11 @@ from helpers import assert_same, run_python
 pytestmark = pytest.mark.embedded_only(reason="programs for many sizes are the embedded device's")
 
 
+@pytest.fixture(autouse=True)
+def no_compiles_of_others():
+    torch.tpu.wait_for_compiles()
+
+
 def counted(name):
     return torch.tpu.metrics()[name]
 
