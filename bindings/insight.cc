@@ -57,6 +57,19 @@ void BindInsight(py::module_& m) {
       }
       entry["runs"] = runs;
       entry["milliseconds"] = milliseconds;
+      py::list decisions;
+      std::lock_guard<std::mutex> lock(fragment->tuning.mutex);
+      for (const Decision& decision : fragment->tuning.profile.decisions) {
+        py::dict row;
+        row["candidate"] = decision.candidate;
+        row["before"] = static_cast<double>(decision.before) / 1e6;
+        row["after"] = static_cast<double>(decision.after) / 1e6;
+        row["adopted"] = decision.adopted;
+        decisions.append(row);
+      }
+      entry["tuning"] = fragment->tuning.profile.tuning;
+      entry["decisions"] = decisions;
+      entry["finished"] = fragment->tuning.profile.finished;
       result.append(entry);
     }
     return result;

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "compiler/fragment.h"
+#include "compiler/tuning.h"
 #include "runtime/exchange.h"
 #include "runtime/program.h"
 
@@ -19,7 +20,10 @@ class CompilerBackend {
   virtual ~CompilerBackend() = default;
   // A program computing fragment.outputs from fragment.inputs. Nodes without a lowering become calls; Unimplemented,
   // naming the operator, when the backend can't express that either.
-  virtual absl::StatusOr<Program> Compile(const Fragment& fragment) = 0;
+  virtual absl::StatusOr<Program> Compile(const Fragment& fragment, const Tuning& tuning = {}) = 0;
+  // Tunings that may be faster than `tuning`, which made this program: it with one knob turned. A few, the likeliest
+  // first.
+  virtual std::vector<Tuning> Candidates(const Program& program, const Tuning& tuning) const { return {}; }
   // One program for every value, from the first of `sizes` to the last, of the size at which `fragments` are otherwise
   // the same fragment; for Device::LoadFamily. FailedPrecondition where sizes are compiled differently.
   virtual bool WritesFamilies() const { return false; }

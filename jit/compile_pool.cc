@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "jit/engine.h"
-#include "runtime/flags.h"
+#include "jit/tuning.h"
 #include "runtime/fork.h"
 
 namespace tpu {
@@ -33,9 +33,16 @@ constexpr std::chrono::milliseconds kLongestRest(2000), kLook(50);
 constexpr int64_t kCompiledToOne = 32;
 // Jobs that may wait: a program of ever new fragments must not pile them up.
 constexpr size_t kMostWaiting = 1024;
-// What compiling an operation takes, about.
-constexpr int64_t kCompileMicroseconds = 2000;
 thread_local bool on_pool_thread = false;
+
+std::string Hashed(const std::string& text) {
+  const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
+  return absl::StrFormat("%016x%016x", hash.high64, hash.low64);
+}
+
+// A profile lies beside the programs as one of another format.
+constexpr const char* kProfileFormat = "profile";
+std::string ProfileKey(const std::string& key) { return Hashed(absl::StrCat(key, "|", kProfileFormat)); }
 
 }  // namespace
 
@@ -54,28 +61,22 @@ void CompilePool::Submit(FragmentRef entry, bool compile) {
     oldest->entry->state.store(State::kMissing, std::memory_order_release);
     queue_.erase(oldest);
   }
-  queue_.push_back({std::move(entry), compile, nullptr});
+  queue_.push_back({std::move(entry), compile, nullptr, false});
   work_.notify_one();
 }
 
 void CompilePool::Submit(std::shared_ptr<FragmentFamily> family) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (stop_) return;
-  queue_.push_front({nullptr, true, std::move(family)});  // serves many that would be compiled one by one
+  queue_.push_front({nullptr, true, std::move(family), false});  // serves many that would be compiled one by one
   work_.notify_one();
 }
 
 void CompilePool::SubmitLast(FragmentRef entry) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (stop_) return;
-  last_.push_back(std::move(entry));
+  last_.push_back({std::move(entry), false, nullptr, false});
   work_.notify_one();
-}
-
-bool CompilePool::Affordable(const FragmentEntry& entry) const {
-  const auto running = (Clock::now() - start_) / std::chrono::microseconds(1);
-  const int64_t cost = spent_us_ + kCompileMicroseconds * entry.live_ops;
-  return static_cast<double>(cost) <= Flags::Get().tune_budget * static_cast<double>(running);
 }
 
 void CompilePool::Discard(std::vector<FragmentRef> entries) {
@@ -84,6 +85,31 @@ void CompilePool::Discard(std::vector<FragmentRef> entries) {
   if (stop_) return;
   discarded_.insert(discarded_.end(), std::make_move_iterator(entries.begin()), std::make_move_iterator(entries.end()));
   work_.notify_one();
+}
+
+void CompilePool::Tune(FragmentRef entry) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (stop_) return;
+  last_.push_back({std::move(entry), false, nullptr, true});
+  work_.notify_one();
+}
+
+void CompilePool::WaitFor(const FragmentRef& entry) {
+  const auto start = std::chrono::steady_clock::now();
+  std::unique_lock<std::mutex> lock(mutex_);
+  ++waiters_;
+  work_.notify_all();
+  done_.wait(lock, [&] {
+    State state = State::kMissing;
+    if (entry->state.compare_exchange_strong(state, State::kCompiling)) {  // others pushed it out of the queue
+      queue_.push_back({entry, true, nullptr, false});
+      work_.notify_one();
+    }
+    return stop_ || state == State::kReady || state == State::kFailed;
+  });
+  --waiters_;
+  Metrics::Get().compile_wait_us.fetch_add((std::chrono::steady_clock::now() - start) / std::chrono::microseconds(1),
+                                           std::memory_order_relaxed);
 }
 
 void CompilePool::WaitIdle() {
@@ -103,6 +129,7 @@ void CompilePool::Stop() {
   }
   work_.notify_all();
   idle_.notify_all();
+  done_.notify_all();
   for (std::thread& t : threads_) {
     if (t.joinable()) t.join();
   }
@@ -122,26 +149,30 @@ void CompilePool::Run() {
       std::vector<FragmentRef> gone = std::exchange(discarded_, {});
       lock.unlock();
       const NoForkScope no_fork;  // unloading takes the loader's locks
+      for (const FragmentRef& entry : gone) engine_.tuner().Keep(*entry);
       gone.clear();
     } else {
       const bool last = queue_.empty();
-      Job job = last ? Job{std::move(last_.front()), false} : std::move(queue_.front());
-      if (last) {
-        last_.pop_front();
-        job.compile = Affordable(*job.entry);
-      } else {
-        queue_.pop_front();
-      }
+      std::deque<Job>& from = last ? last_ : queue_;
+      Job job = std::move(from.front());
+      from.pop_front();
       lock.unlock();
       const Clock::time_point start = Clock::now();
-      Do(job);
+      if (job.tune) {
+        const NoForkScope no_fork;
+        engine_.tuner().Advance(*job.entry);
+      } else {
+        if (last) job.compile = engine_.tuner().Affords(*job.entry);
+        Do(job);
+      }
       const Clock::time_point end = Clock::now();
-      if (last) spent_us_ += (end - start) / std::chrono::microseconds(1);
+      if (last && !job.tune) engine_.tuner().Spend((end - start) / std::chrono::nanoseconds(1));
       lock.lock();
       rest_until_ = end + std::min<Clock::duration>(kRestShare * (end - start), kLongestRest);
       lock.unlock();
     }
     lock.lock();
+    done_.notify_all();
     if (--running_ == 0 && Drained()) idle_.notify_all();
   }
 }
@@ -169,7 +200,8 @@ void CompilePool::Do(const Job& job) {
   if (job.family) return DoFamily(*job.family);
   FragmentEntry& entry = *job.entry;
   Metrics& metrics = Metrics::Get();
-  const std::string key = KeyOf(entry.fragment.StableKey());
+  const Tuning tuning = engine_.tuner().Recall(entry, KeyOf(entry.fragment));
+  const std::string key = KeyOf(entry.fragment, tuning);
   CompileRecord record{key, entry.fragment.Summary(), "disk", 0, entry.live_ops};
   const auto start = std::chrono::steady_clock::now();
   if (std::optional<Program> program = cache_.Load(key); program && Install(entry, *program)) {
@@ -179,7 +211,8 @@ void CompilePool::Do(const Job& job) {
     entry.state.store(State::kMissing, std::memory_order_release);
     return;
   } else {
-    absl::StatusOr<Program> compiled = CompileFragment(entry.fragment, key);
+    absl::StatusOr<Program> compiled = CompileFragment(entry.fragment, tuning, key);
+    entry.tuning.compile_nanoseconds = (std::chrono::steady_clock::now() - start) / std::chrono::nanoseconds(1);
     absl::Status status = compiled.status();
     if (status.ok() && !Install(entry, *compiled)) status = absl::InternalError("the program doesn't load");
     record.outcome = status.ok() ? "compiled" : std::string(status.message());
@@ -235,14 +268,17 @@ void CompilePool::DoFamily(FragmentFamily& family) {
 }
 
 std::string CompilePool::KeyOf(const std::string& content) const {
-  const std::string text = absl::StrCat(content, "|", engine_.device(0).Target(), "|", engine_.backend().Fingerprint());
-  const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
-  return absl::StrFormat("%016x%016x", hash.high64, hash.low64);
+  return Hashed(absl::StrCat(content, "|", engine_.device(0).Target(), "|", engine_.backend().Fingerprint()));
 }
 
-absl::StatusOr<Program> CompilePool::CompileFragment(const Fragment& fragment, const std::string& key) {
+std::string CompilePool::KeyOf(const Fragment& fragment, const Tuning& tuning) const {
+  return KeyOf(tuning == Tuning() ? fragment.StableKey() : absl::StrCat(fragment.StableKey(), "|", tuning.ToString()));
+}
+
+absl::StatusOr<Program> CompilePool::CompileFragment(const Fragment& fragment, const Tuning& tuning,
+                                                     const std::string& key) {
   return Compiled(key, [&] {
-    absl::StatusOr<Program> program = engine_.backend().Compile(fragment);
+    absl::StatusOr<Program> program = engine_.backend().Compile(fragment, tuning);
     return program.ok() ? engine_.device(0).Complete(*std::move(program)) : program;
   });
 }
@@ -261,6 +297,26 @@ absl::StatusOr<Program> CompilePool::Compiled(const std::string& key,
   return program;
 }
 
+absl::StatusOr<Program> CompilePool::ProgramOf(const Fragment& fragment, const Tuning& tuning) {
+  std::optional<Program> kept = cache_.Load(KeyOf(fragment, tuning));
+  if (kept) return *std::move(kept);
+  absl::StatusOr<Program> program = engine_.backend().Compile(fragment, tuning);
+  return program.ok() ? engine_.device(0).Complete(*std::move(program)) : program;
+}
+
+void CompilePool::Store(const Fragment& fragment, const Tuning& tuning, const Program& program) {
+  cache_.Store(KeyOf(fragment, tuning), program);
+}
+
+std::optional<Profile> CompilePool::LoadProfile(const std::string& key) {
+  const std::optional<Program> kept = cache_.Load(ProfileKey(key));
+  return kept && kept->format == kProfileFormat ? Profile::Decode(kept->bytes) : std::nullopt;
+}
+
+void CompilePool::StoreProfile(const std::string& key, const Profile& profile) {
+  cache_.Store(ProfileKey(key), {kProfileFormat, profile.Encode(), {}, {}});
+}
+
 absl::StatusOr<Executable*> CompilePool::SingleOperation(const Call& call, Device& device) {
   std::lock_guard<std::mutex> lock(single_mutex_);
   std::unique_ptr<Executable>& slot = single_[{&call, &device}];
@@ -271,12 +327,12 @@ absl::StatusOr<Executable*> CompilePool::SingleOperation(const Call& call, Devic
   for (size_t i = 0; i < call.operands.size(); ++i) fragment.operands.push_back(InputId(static_cast<int>(i)));
   fragment.num_results = static_cast<uint32_t>(call.results.size());
   for (size_t i = 0; i < call.results.size(); ++i) fragment.outputs.push_back(static_cast<ValueId>(i));
-  const std::string key = KeyOf(fragment.StableKey());
+  const std::string key = KeyOf(fragment);
   std::optional<Program> program = cache_.Load(key);
   if (program) {
     Metrics::Get().disk_cache_hits.fetch_add(1, std::memory_order_relaxed);
   } else {
-    absl::StatusOr<Program> compiled = CompileFragment(fragment, key);
+    absl::StatusOr<Program> compiled = CompileFragment(fragment, {}, key);
     if (!compiled.ok()) return compiled.status();
     program = *std::move(compiled);
   }

@@ -12,6 +12,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -23,6 +24,7 @@
 #include "jit/cache.h"
 #include "jit/family.h"
 #include "jit/fragment_table.h"
+#include "jit/profile.h"
 
 namespace tpu {
 
@@ -37,10 +39,18 @@ class CompilePool {
   void Submit(FragmentRef entry, bool compile);
   // As Submit, when nothing else waits, and within the budget of TORCH_TPU_TUNE_BUDGET. Never blocks.
   void SubmitLast(FragmentRef entry);
-  // Whether that budget has room for compiling the fragment.
-  bool Affordable(const FragmentEntry& entry) const;
   // Makes a program for the family. Never blocks.
   void Submit(std::shared_ptr<FragmentFamily> family);
+  // Goes on tuning it when nothing else waits. Never blocks.
+  void Tune(FragmentRef entry);
+  // Until the fragment has its program, or will have none. Called by stream threads.
+  void WaitFor(const FragmentRef& entry);
+  // From the disk or the compiler; what is compiled is not kept.
+  absl::StatusOr<Program> ProgramOf(const Fragment& fragment, const Tuning& tuning);
+  void Store(const Fragment& fragment, const Tuning& tuning, const Program& program);
+  // Of the fragment whose untuned program has this key.
+  std::optional<Profile> LoadProfile(const std::string& key);
+  void StoreProfile(const std::string& key, const Profile& profile);
   // Drops them on a thread of the pool. Never blocks.
   void Discard(std::vector<FragmentRef> entries);
   // The call alone as a program, compiled now if this process and the disk don't have it. Called by stream threads.
@@ -55,6 +65,7 @@ class CompilePool {
     FragmentRef entry;
     bool compile;
     std::shared_ptr<FragmentFamily> family;  // or this
+    bool tune;                               // Tuner::Advance
   };
   void Run();
   // Waits a little where compiling should; false where it should go on. With mutex_ held.
@@ -68,7 +79,8 @@ class CompilePool {
 
   // Of all that decides a program's bytes, of which `content` is the fragment's part.
   std::string KeyOf(const std::string& content) const;
-  absl::StatusOr<Program> CompileFragment(const Fragment& fragment, const std::string& key);
+  std::string KeyOf(const Fragment& fragment, const Tuning& tuning = {}) const;
+  absl::StatusOr<Program> CompileFragment(const Fragment& fragment, const Tuning& tuning, const std::string& key);
   // What `compile` gives: counted, and kept on disk.
   absl::StatusOr<Program> Compiled(const std::string& key, absl::FunctionRef<absl::StatusOr<Program>()> compile);
 
@@ -77,18 +89,16 @@ class CompilePool {
   std::mutex single_mutex_;
   absl::flat_hash_map<std::pair<const Call*, const Device*>, std::unique_ptr<Executable>> single_;
   std::mutex mutex_;
-  std::condition_variable work_, idle_;
+  std::condition_variable work_, idle_, done_;
   std::deque<Job> queue_;
-  std::deque<FragmentRef> last_;
+  std::deque<Job> last_;
   std::vector<FragmentRef> discarded_;
   int running_ = 0;
-  int waiters_ = 0;  // in WaitIdle
+  int waiters_ = 0;  // in WaitIdle and WaitFor
   bool stop_ = false;
   Clock::time_point rest_until_, looked_;
   int64_t seen_op_by_op_ = 0, seen_compiled_ = 0;  // launches, at looked_
   bool runs_compiled_ = false;
-  const Clock::time_point start_ = Clock::now();
-  std::atomic<int64_t> spent_us_{0};  // of the budget
   std::vector<std::thread> threads_;
 };
 

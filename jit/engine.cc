@@ -5,6 +5,7 @@
 #include "jit/cluster.h"
 #include "jit/compile_pool.h"
 #include "jit/fragment_table.h"
+#include "jit/tuning.h"
 #include "jit/window.h"
 #include "runtime/flags.h"
 
@@ -77,6 +78,7 @@ Engine::Engine(std::vector<std::unique_ptr<Device>> devices, std::unique_ptr<Com
     streams_[d].resize(kMaxStreams);
     windows_[d].resize(kMaxStreams);
   }
+  tuner_ = std::make_unique<Tuner>(*this);
   pool_ = std::make_unique<CompilePool>(*this, Flags::Get().compile_threads);
 }
 
@@ -198,7 +200,7 @@ void Engine::Launched(const FragmentRef& entry) {
   State state = entry->state.load(std::memory_order_acquire);
   const FragmentFamily* family = entry->family.get();
   const bool served = family != nullptr && !entry->left_out && (family->wanted() || family->ready());
-  const bool hot = compile_at_once || uses >= (served ? kHotSize : Flags::Get().compile_after);
+  const bool hot = compile_at_once || fixed() || uses >= (served ? kHotSize : Flags::Get().compile_after);
   if (state == State::kReady) {
     Metrics::Get().memory_cache_hits.fetch_add(1, std::memory_order_relaxed);
   } else if (state == State::kNew) {
@@ -210,7 +212,7 @@ void Engine::Launched(const FragmentRef& entry) {
 }
 
 void Engine::JoinFamily(const FragmentRef& entry) {
-  if (!backend_->WritesFamilies()) return;
+  if (!backend_->WritesFamilies() || fixed()) return;
   entry->family = families_.Find(entry->fragment);
   if (entry->family->Add(entry->fragment)) pool_->Submit(entry->family);
 }
@@ -220,6 +222,7 @@ void Engine::WaitForCompiles() { pool_->WaitIdle(); }
 void Engine::Shutdown() {
   pool_->Stop();
   for (int d = 0; d < device_count(); ++d) SynchronizeStreams(d);
+  tuner_->KeepAll();
 }
 
 }  // namespace tpu

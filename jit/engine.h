@@ -27,6 +27,7 @@ class Window;
 class ProgramCache;
 class CompilePool;
 class FragmentTable;
+class Tuner;
 struct FragmentEntry;
 
 // An operand of a ready kernel. With a window, a "tpu::view", the operand is that window of the buffer's elements.
@@ -42,7 +43,6 @@ using CallRunner = std::function<absl::Status(Device& device, const Call& call, 
                                               absl::Span<BufferRef> outputs)>;
 // The user's file:line at this moment, or "" where no Python frame can be seen (another thread than Python's).
 using WhereHook = std::string (*)();
-
 // Whether results must be bitwise equal from run to run: timing may decide nothing.
 using FixedHook = bool (*)();
 
@@ -98,7 +98,10 @@ class Engine {
   const CallRunner& call_runner() const { return call_runner_; }
   void set_where_hook(WhereHook hook) { where_hook_ = hook; }
   void set_fixed_hook(FixedHook hook) { fixed_hook_ = hook; }
-  bool fixed() const { return fixed_hook_ != nullptr && fixed_hook_(); }
+  // While it is, fragments run compiled from their first launch, waiting for their programs, and no program changes.
+  // Asks the hook (on the threads that cut).
+  bool UpdateFixed() { return fixed_ = fixed_hook_ != nullptr && fixed_hook_(); }
+  bool fixed() const { return fixed_; }  // as of the latest cut
   std::string Where() const { return where_hook_ ? where_hook_() : std::string(); }
 
   Mode mode() const { return mode_; }
@@ -114,6 +117,7 @@ class Engine {
   // A fragment is known from now on. Called under the recording lock.
   void JoinFamily(const Ref<FragmentEntry>& entry);
   CompilePool& pool() { return *pool_; }
+  Tuner& tuner() { return *tuner_; }
   // Guards every window of the process. Never held while waiting for the device or for Python's lock.
   std::mutex& recording_lock() { return recording_lock_; }
   // Blocks until the compile pool is idle (tests, benchmarks).
@@ -129,6 +133,7 @@ class Engine {
   CallRunner call_runner_;
   WhereHook where_hook_ = nullptr;
   FixedHook fixed_hook_ = nullptr;
+  std::atomic<bool> fixed_{false};
   std::atomic<Mode> mode_{Mode::kFused};
   std::mutex mutex_;
   std::vector<int> next_stream_;                               // guarded by mutex_
@@ -139,6 +144,7 @@ class Engine {
   std::mutex recording_lock_;
   std::unique_ptr<FragmentTable> table_;
   FamilyTable families_;
+  std::unique_ptr<Tuner> tuner_;
   std::unique_ptr<CompilePool> pool_;
 };
 

@@ -17,6 +17,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/types/span.h"
 #include "compiler/fragment.h"
+#include "jit/tuning.h"
 #include "runtime/device.h"
 #include "runtime/ref.h"
 
@@ -49,7 +50,8 @@ struct FragmentEntry final : RefCounted<FragmentEntry> {
   uint64_t last_cut = 0;  // greater: later; likewise
   std::array<TierProfile, 2> profile;
   int64_t runs() const { return profile[0].runs + profile[1].runs; }
-  // One executable a device, set once (release) by the compile pool; owned here.
+  FragmentTuning tuning;
+  // One executable a device, set (release) by the compile pool, then by the tuner; owned here.
   std::vector<std::atomic<Executable*>> executables;
   // The fragments that differ from this one in a size, and may have a program for it; null where the backend writes
   // none.

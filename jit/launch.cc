@@ -1,12 +1,14 @@
 #include "jit/launch.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "jit/compile_pool.h"
 #include "jit/timeline.h"
+#include "jit/tuning.h"
 
 namespace tpu {
 namespace {
@@ -48,16 +50,29 @@ bool Launch::Brief() const {
 void Launch::Run() {
   std::vector<Argument> arguments(inputs.size());
   const bool sound = CollectArguments(arguments);
-  Executable* executable = entry_->ExecutableFor(stream_.device_index());
+  const int device = stream_.device_index();
+  const std::atomic<Executable*>& own = entry_->executables[device];
+  if (fixed && own.load(std::memory_order_acquire) == nullptr) engine_.pool().WaitFor(entry_);
+  Executable* executable = fixed ? own.load(std::memory_order_acquire) : entry_->ExecutableFor(device);
   Metrics& metrics = Metrics::Get();
   const bool compiled = executable != nullptr && sound;
+  Tuner::Turn turn;
+  // What runs by its family's program, or is timed with others of a cluster, is not measured by itself.
+  bool measurable =
+      compiled && !fixed && !passage && entry_->state.load(std::memory_order_acquire) == FragmentEntry::State::kReady;
+  if (measurable) turn = engine_.tuner().Begin(*entry_, device);
   const bool traced = Timeline::Get().recording();
   const int64_t begin = traced ? Timeline::Now() : 0;
   const auto start = std::chrono::steady_clock::now();
   if (compiled) {
     metrics.launches_tier1.fetch_add(1, std::memory_order_relaxed);
     std::vector<BufferRef> buffers(outputs.size());
-    const absl::Status status = RunProgram(*executable, arguments, buffers);
+    absl::Status status = RunProgram(turn.executable != nullptr ? *turn.executable : *executable, arguments, buffers);
+    measurable &= status.ok();
+    if (turn.executable != nullptr && absl::IsResourceExhausted(status) && executable->calls_per_launch() == 0) {
+      engine_.tuner().Reject(*entry_, turn);  // nothing has run yet
+      status = RunProgram(*executable, arguments, buffers);
+    }
     if (status.ok()) {
       for (size_t i = 0; i < outputs.size(); ++i) outputs[i]->buffer_ = std::move(buffers[i]);
     } else {
@@ -69,9 +84,10 @@ void Launch::Run() {
   }
   TierProfile& profile = entry_->profile[compiled];
   profile.runs.fetch_add(1, std::memory_order_relaxed);
-  const int64_t elapsed = (std::chrono::steady_clock::now() - start) / std::chrono::nanoseconds(1);
-  profile.nanoseconds.fetch_add(elapsed, std::memory_order_relaxed);
-  if (passage && compiled) passage->Add(elapsed);
+  const int64_t took = (std::chrono::steady_clock::now() - start) / std::chrono::nanoseconds(1);
+  profile.nanoseconds.fetch_add(took, std::memory_order_relaxed);
+  if (passage && compiled) passage->Add(took);
+  engine_.tuner().End(*entry_, turn, measurable, took);
   if (traced) {
     Timeline::Get().Add(Span::Kind::kFragment, stream_, begin, entry_->fragment.Summary(),
                         {{"operations", std::to_string(entry_->live_ops)},

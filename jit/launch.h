@@ -31,6 +31,8 @@ class Launch {
   std::vector<Input> inputs;
   std::vector<ValueRef> outputs;
   std::shared_ptr<Passage> passage;  // that it is timed for, if any
+  // Engine::fixed() when it was cut.
+  bool fixed = false;
 
   void Run();
   // It would be over within microseconds and waits for nothing but its own stream.

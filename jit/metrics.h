@@ -62,6 +62,8 @@ class Metrics {
   // Compiling on threads that programs wait for: the users' and the streams'. Nobody blocks on the pool's own, but by
   // WaitForCompiles.
   std::atomic<int64_t> compile_wait_us{0};
+  // Tier 2 (tuning.h): candidates, and what compiling and running them has cost.
+  std::atomic<int64_t> candidates_compiled{0}, candidates_measured{0}, candidates_adopted{0}, tune_us{0};
   std::atomic<int64_t> memory_cache_hits{0}, disk_cache_hits{0}, disk_cache_misses{0}, disk_cache_errors{0};
   // Clusters (cluster.h), and windows that left one for its parts.
   std::atomic<int64_t> clusters_made{0}, clusters_kept{0}, clusters_dissolved{0}, cluster_wrong_guesses{0};

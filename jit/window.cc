@@ -293,6 +293,7 @@ void Window::Launch(const FragmentRef& entry, std::vector<tpu::Launch::Input> in
   launch->outputs.reserve(outputs.size());
   for (ValueId v : outputs) launch->outputs.push_back(results_[results_begin + v]);
   launch->passage = TimeLaunch(entry);
+  launch->fixed = engine_.UpdateFixed();
   awaited = awaited && launch->Brief();
   // The launch's own references are dropped right after the run, before it counts as completed.
   Stream::Task task = [launch = std::move(launch)] { launch->Run(); };

@@ -6,6 +6,7 @@
 #include "jit/compile_pool.h"
 #include "jit/engine.h"
 #include "jit/fragment_table.h"
+#include "jit/tuning.h"
 #include "jit/window.h"
 #include "runtime/flags.h"
 
@@ -93,7 +94,7 @@ bool Window::Follows(FragmentEntry& whole) {
       Dissolve(whole, Cluster::End::kNotCompiled);
       return false;
     case State::kMissing:
-      if (engine_.pool().Affordable(whole)) {
+      if (engine_.tuner().Affords(whole)) {
         whole.state.store(State::kCompiling, std::memory_order_release);
         engine_.pool().SubmitLast(FragmentRef(&whole));
       }

@@ -56,8 +56,11 @@ const Declaration kDeclarations[] = {
      Integer{&Flags::threads, 0}},
     {"TORCH_TPU_COMPILE_THREADS", "1", "threads that compile", Integer{&Flags::compile_threads, 1}},
     {"TORCH_TPU_TUNE_BUDGET", "0.05",
-     "share of the running time that compiling fragments anew, to make them faster, may take; 0: it is never done",
+     "share of the time that launches take which making programs faster (candidates, clusters) may cost; 0: none is "
+     "made",
      Share{&Flags::tune_budget}},
+    {"TORCH_TPU_TUNE_AFTER", "100", "milliseconds that the launches of a fragment took before it is worth measuring",
+     Integer{&Flags::tune_after, 0}},
     {"TORCH_TPU_CLUSTERS", "never",
      "fragments that follow one another, compiled as one: 'never', 'measured' where that is faster, 'always' (tests)",
      Choice{&Flags::clusters, "measured,always,never"}},

@@ -24,7 +24,8 @@ struct Flags {
   int64_t cache_bytes = 0;     // TORCH_TPU_CACHE_SIZE
   int threads = 0;             // TORCH_TPU_THREADS: of the embedded device, 0 = cores
   int compile_threads = 1;     // TORCH_TPU_COMPILE_THREADS
-  double tune_budget = 0;      // TORCH_TPU_TUNE_BUDGET: share of the running time
+  double tune_budget = 0;      // TORCH_TPU_TUNE_BUDGET: share of the time of launches that tuning may cost
+  int tune_after = 0;          // TORCH_TPU_TUNE_AFTER: ms that the launches of a fragment took before it is tuned
   std::string clusters;        // TORCH_TPU_CLUSTERS: measured, always, never
   int compile_after = 2;       // TORCH_TPU_COMPILE_AFTER: launches of a fragment before it is compiled
   std::string fallback;        // TORCH_TPU_FALLBACK: "host" or "error"

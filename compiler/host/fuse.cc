@@ -28,12 +28,9 @@ namespace {
 using mlir::Operation;
 using mlir::Value;
 
-constexpr double kStepNanoseconds = 3000;  // what a step of its own costs: start, wait, memory
 constexpr size_t kMaxGroupOps = 200;
 constexpr int kMaxPointers = 60;
 constexpr int64_t kSmallElements = 1 << 14;
-constexpr int kMaxStreams =
-    10;  // large tensors that a loop walks along at once: beyond, prefetchers and TLBs lose them
 
 // A view that something other than a kernel reads where it can: by strides (dot), or as the same bytes (reshape).
 bool ReadInPlace(Operation* user, Value v) {
@@ -58,7 +55,11 @@ struct Group {
 
 class Fuser {
  public:
-  explicit Fuser(mlir::func::FuncOp function) : function_(function), block_(function.getBody().front()) {}
+  Fuser(mlir::func::FuncOp function, const Tuning& tuning)
+      : function_(function),
+        block_(function.getBody().front()),
+        step_nanoseconds_(tuning.step_ns),
+        most_streams_(tuning.streams) {}
   // False: not like the function that kFusedLike tells of.
   bool Run();
 
@@ -82,6 +83,8 @@ class Fuser {
 
   mlir::func::FuncOp function_;
   mlir::Block& block_;
+  const double step_nanoseconds_;  // what a step of its own costs: start, wait, memory
+  const int most_streams_;         // that are large: beyond, prefetchers and TLBs lose them
   llvm::DenseMap<Operation*, int> group_of_;
   std::map<int, Group> groups_;
   llvm::DenseMap<Operation*, int> position_;
@@ -163,7 +166,7 @@ void Fuser::MakeGroups() {
       it = groups_.erase(it);
       continue;
     }
-    group.cost = nest->Cost() + kStepNanoseconds;
+    group.cost = nest->Cost() + step_nanoseconds_;
     ++it;
   }
 }
@@ -265,7 +268,7 @@ bool Fuser::TryJoin(int a, int b, int max_streams) {
   auto nest = AnalyzeLoopNest([&](Operation* op) { return joined.ops.contains(op); }, joined.outputs);
   if (!nest || static_cast<int>(nest->inputs.size() + nest->outputs.size()) > kMaxPointers) return refuse();
   if (Streams(*nest) > max_streams) return refuse();
-  joined.cost = nest->Cost() + kStepNanoseconds;
+  joined.cost = nest->Cost() + step_nanoseconds_;
   if (joined.cost > first.cost + second.cost) return refuse();
   if (PathBetween(a, b) || PathBetween(b, a)) return refuse();
   for (Operation* op : second.ops) group_of_[op] = a;
@@ -325,7 +328,7 @@ void Fuser::JoinSiblings() {
     }
     for (size_t i = 0; i < list.size(); ++i) {
       for (size_t j = i + 1; j < list.size() && j < i + 8; ++j) {
-        if (groups_.count(list[i]) && groups_.count(list[j])) TryJoin(list[i], list[j], kMaxStreams);
+        if (groups_.count(list[i]) && groups_.count(list[j])) TryJoin(list[i], list[j], most_streams_);
       }
     }
   }
@@ -518,13 +521,15 @@ struct Fuse : mlir::PassWrapper<Fuse, mlir::OperationPass<mlir::func::FuncOp>> {
   MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(Fuse)
   llvm::StringRef getArgument() const override { return "fuse"; }
   llvm::StringRef getDescription() const override { return "Group primitives into kernels"; }
+  explicit Fuse(const Tuning& tuning) : tuning(tuning) {}
   void runOnOperation() override {
-    if (!Fuser(getOperation()).Run()) signalPassFailure();
+    if (!Fuser(getOperation(), tuning).Run()) signalPassFailure();
   }
+  const Tuning tuning;
 };
 
 }  // namespace
 
-std::unique_ptr<mlir::Pass> CreateFusePass() { return std::make_unique<Fuse>(); }
+std::unique_ptr<mlir::Pass> CreateFusePass(const Tuning& tuning) { return std::make_unique<Fuse>(tuning); }
 
 }  // namespace tpu::host

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "compiler/aten/registry.h"
 #include "compiler/build_id.h"
+#include "compiler/host/candidates.h"
 #include "compiler/host/family.h"
 #include "compiler/host/host_compiler.h"
 #include "compiler/import/import.h"
@@ -15,14 +16,17 @@ namespace {
 
 class HostBackend : public CompilerBackend {
  public:
-  absl::StatusOr<Program> Compile(const Fragment& fragment) override {
+  absl::StatusOr<Program> Compile(const Fragment& fragment, const Tuning& tuning) override {
     mlir::MLIRContext context(mlir::MLIRContext::Threading::DISABLED);
     auto module = ImportFragment(context, fragment);
-    auto program = CompileModule(*module, fragment.StableKey());
+    auto program = CompileModule(*module, fragment.StableKey(), tuning);
     if (!program.ok()) return program;
     program->inputs.clear();
     for (const OperandType& input : fragment.inputs) program->inputs.push_back(input.type);
     return program;
+  }
+  std::vector<Tuning> Candidates(const Program& program, const Tuning& tuning) const override {
+    return host::Candidates(program, tuning);
   }
   bool WritesFamilies() const override { return true; }
   absl::StatusOr<Program> CompileFamily(absl::Span<const Fragment> fragments,

@@ -1,5 +1,6 @@
 #include "compiler/host/host_compiler.h"
 
+#include "compiler/host/candidates.h"
 #include "compiler/host/pipeline.h"
 #include "compiler/host/plan_builder.h"
 #include "compiler/ir/types.h"
@@ -10,15 +11,16 @@
 
 namespace tpu::host {
 
-absl::StatusOr<Program> CompileModule(mlir::ModuleOp module, const std::string& name) {
+absl::StatusOr<Program> CompileModule(mlir::ModuleOp module, const std::string& name, const Tuning& tuning) {
   mlir::PassManager passes(module.getContext());
-  BuildHostPipeline(passes);
+  BuildHostPipeline(passes, tuning);
   if (absl::Status status = RunPasses(passes, module, name); !status.ok()) return status;
   auto functions = module.getOps<mlir::func::FuncOp>();
   if (functions.empty()) return absl::InvalidArgumentError("no function in the module");
   mlir::func::FuncOp function = *functions.begin();
   auto plan = BuildPlan(function);
   if (!plan.ok()) return plan.status();
+  TurnProducts(*plan, tuning.products);
   Program program;
   program.format = "host";
   program.bytes = plan->Serialize();

@@ -4,12 +4,13 @@
 #pragma once
 
 #include "absl/status/statusor.h"
+#include "compiler/tuning.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "runtime/program.h"
 
 namespace tpu::host {
 
 // Rewrites the module's one function to fused form and makes its program. `name` names dumps.
-absl::StatusOr<Program> CompileModule(mlir::ModuleOp module, const std::string& name);
+absl::StatusOr<Program> CompileModule(mlir::ModuleOp module, const std::string& name, const Tuning& tuning = {});
 
 }  // namespace tpu::host

@@ -9,7 +9,7 @@
 
 namespace tpu::host {
 
-void BuildHostPipeline(mlir::OpPassManager& passes) {
+void BuildHostPipeline(mlir::OpPassManager& passes, const Tuning& tuning) {
   mlir::OpPassManager& function = passes.nest<mlir::func::FuncOp>();
   // Calls become primitives first: everything below sees only the dialect's own ops and the calls that stay calls.
   function.addPass(CreateLowerAtenPass());
@@ -27,7 +27,7 @@ void BuildHostPipeline(mlir::OpPassManager& passes) {
   // kernel.
   function.addPass(CreatePlaceUpdatesPass());
   // Last: groups what one kernel can compute; host emission takes one step for each group.
-  function.addPass(CreateFusePass());
+  function.addPass(CreateFusePass(tuning));
 }
 
 void RegisterHostPasses() {

@@ -7,18 +7,19 @@
 
 #include <memory>
 
+#include "compiler/tuning.h"
 #include "mlir/Pass/Pass.h"
 #include "mlir/Pass/PassManager.h"
 
 namespace tpu::host {
 
 std::unique_ptr<mlir::Pass> CreatePlaceUpdatesPass();
-std::unique_ptr<mlir::Pass> CreateFusePass();
+std::unique_ptr<mlir::Pass> CreateFusePass(const Tuning& tuning = {});
 // Attribute of a function compiled at several sizes: what fusion has joined. Set beforehand, fusion joins the same.
 constexpr llvm::StringLiteral kFusedLike = "tpu.fused_like";
 
 // aten calls -> fused primitives.
-void BuildHostPipeline(mlir::OpPassManager& passes);
+void BuildHostPipeline(mlir::OpPassManager& passes, const Tuning& tuning = {});
 // The passes by name, for tpu-opt.
 void RegisterHostPasses();
 

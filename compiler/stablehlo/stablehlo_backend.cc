@@ -16,7 +16,7 @@ namespace {
 
 class StablehloBackend : public CompilerBackend {
  public:
-  absl::StatusOr<Program> Compile(const Fragment& fragment) override {
+  absl::StatusOr<Program> Compile(const Fragment& fragment, const Tuning&) override {
     mlir::MLIRContext context(mlir::MLIRContext::Threading::DISABLED);
     auto module = ImportFragment(context, fragment);
     return CompileModule(*module, fragment.StableKey());

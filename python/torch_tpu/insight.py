@@ -24,8 +24,10 @@ def explain():
     compiles, cache hits and host kernels.
 
     Print it, or show it in a notebook; `.counters`, `.fragments`, `.cuts`, `.compiles`, `.host_kernels`,
-    `.uncaptured_graphs` are plain data: of fragments, `runs` and `milliseconds` are lists by tier. `.clusters` are
-    fragments that always followed one another and were compiled as one: `before` and `after` are milliseconds.
+    `.uncaptured_graphs` are plain data: of fragments, `runs` and `milliseconds` are lists by tier, `tuning` is what
+    tier 2 has chosen ("" for the untuned program), `decisions` are the candidates that were measured, in milliseconds,
+    and `finished` says that none is left. `.clusters` are fragments that always followed one another and were compiled
+    as one: `before` and `after` are milliseconds.
     """
     return Explanation(
         metrics(),
@@ -70,6 +72,10 @@ class Explanation:
                     f"failed; the program waited {c['compile_wait_ms']:.0f} ms for them",
                 ),
                 (
+                    f"{c['candidates_compiled']} candidates for tier 2 compiled, {c['candidates_measured']} measured, "
+                    f"{c['candidates_adopted']} adopted; that cost {c['tune_ms']:.0f} ms (TORCH_TPU_TUNE_BUDGET)",
+                ),
+                (
                     f"cache: {c['cache_hits']} hits in memory, {c['disk_cache_hits']} on disk, "
                     f"{c['disk_cache_misses']} misses, {c['disk_cache_errors']} errors",
                 ),
@@ -108,6 +114,21 @@ class Explanation:
                     for x in self.clusters[:limit]
                 ],
             )
+        yield (
+            "Tier 2: candidates measured on launches, here or in earlier processes",
+            ("before", "after", "", "candidate", "fragment"),
+            [
+                (
+                    f"{d['before']:.3f} ms",
+                    f"{d['after']:.3f} ms",
+                    "adopted" if d["adopted"] else "dropped",
+                    d["candidate"],
+                    x["summary"],
+                )
+                for x in self.fragments
+                for d in x["decisions"]
+            ][:limit],
+        )
         yield (
             "Cuts: what ended a fragment",
             ("times", "ops", "reason", "operator", "line"),

@@ -98,6 +98,7 @@ void RunBlock(const GemmStep& g, const void* a, const void* b, void* c, int64_t 
                  .trans_a = g.trans_a,
                  .trans_b = g.trans_b,
                  .accumulate = g.accumulate,
+                 .method = g.method,
                  .m = rows,
                  .n = cols,
                  .k = end - depth,

@@ -23,6 +23,7 @@ int64_t RowsOf(const GemmStep& step);
 struct GemmBlock {
   DType dtype, out_dtype;
   bool trans_a, trans_b, accumulate;
+  Method method = Method::kSuggested;
   int64_t m, n, k, lda, ldb, ldc;
   const void* a;
   const void* b;

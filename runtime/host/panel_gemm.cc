@@ -182,10 +182,16 @@ bool HasAvx512() {
 
 }  // namespace
 
+bool PanelsFirst() {
+  static const bool intel = __builtin_cpu_is("intel");
+  return HasAvx512() && !(intel && GetMatrixLibrary().sgemm != nullptr);
+}
+
 bool PanelsServe(const GemmStep& g) {
   static const bool machine = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  return machine && g.triangle != Triangle::kNone && g.dtype == DType::kFloat32 && g.out_dtype == DType::kFloat32 &&
-         g.k <= kMostPacked / kMostCols && (g.n + kMostCols - 1) / kMostCols * kMostCols * g.k <= kMostPacked;
+  return machine && g.method != Method::kLibrary && g.triangle != Triangle::kNone && g.dtype == DType::kFloat32 &&
+         g.out_dtype == DType::kFloat32 && g.k <= kMostPacked / kMostCols &&
+         (g.n + kMostCols - 1) / kMostCols * kMostCols * g.k <= kMostPacked;
 }
 
 void MultiplyPanels(const GemmStep& g, const float* a, const float* b, float* c, int64_t row, int64_t rows) {
@@ -193,7 +199,8 @@ void MultiplyPanels(const GemmStep& g, const float* a, const float* b, float* c,
 }
 
 bool PanelBlock(const GemmBlock& g) {
-  static const bool bf16 = __builtin_cpu_supports("avx512bf16"), intel = __builtin_cpu_is("intel");
+  static const bool bf16 = __builtin_cpu_supports("avx512bf16");
+  if (g.method == Method::kLibrary) return false;
   // Panels that are half empty cost as much as full ones.
   if (g.m < 2 * kMostRows || g.k < kMostCols || 4 * g.n < 3 * ((g.n + kMostCols - 1) / kMostCols * kMostCols))
     return false;
@@ -201,7 +208,8 @@ bool PanelBlock(const GemmBlock& g) {
     HasAmx() ? MultiplyPairs<AmxBlock>(g) : MultiplyPairs<Avx512Block<BFloat16>>(g);
     return true;
   }
-  if (g.dtype != DType::kFloat32 || !HasAvx512() || (intel && GetMatrixLibrary().sgemm != nullptr)) return false;
+  const bool wanted = g.method == Method::kPanels ? HasAvx512() : PanelsFirst();
+  if (g.dtype != DType::kFloat32 || !wanted) return false;
   MultiplyWhole<Avx512Block<float>>(g, static_cast<float*>(g.c), g.ldc, g.accumulate);
   return true;
 }

@@ -118,7 +118,7 @@ void Visit(V& v, Slot& s) {
 
 template <typename V>
 void Visit(V& v, GemmStep& g) {
-  v(g.dtype), v(g.out_dtype), v(g.trans_a), v(g.trans_b), v(g.accumulate), v(g.triangle);
+  v(g.dtype), v(g.out_dtype), v(g.trans_a), v(g.trans_b), v(g.accumulate), v(g.triangle), v(g.method);
   v(g.m), v(g.n), v(g.k), v(g.lda), v(g.ldb), v(g.ldc), v(g.offset_a), v(g.offset_b), v(g.offset_c);
   v(g.batch), v(g.stride_a), v(g.stride_b), v(g.stride_c);
 }

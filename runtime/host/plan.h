@@ -51,13 +51,17 @@ struct KernelStep {
 //
 // triangle: what need not be computed. Element (row, column) of C for kResultLower: anything where column > row.
 // Element (row, depth) of op(A) is zero for kLhsLower where depth > row, for kLhsUpper where depth < row.
+//
+// method: who multiplies f32; kSuggested: who is known to be better on this machine. They sum in other orders.
 enum class Triangle : uint8_t { kNone, kResultLower, kLhsLower, kLhsUpper };
+enum class Method : uint8_t { kSuggested, kPanels, kLibrary };
 struct GemmStep {
   DType dtype = DType::kFloat32;      // of A and B
   DType out_dtype = DType::kFloat32;  // of C
   bool trans_a = false, trans_b = false;
   bool accumulate = false;
   Triangle triangle = Triangle::kNone;
+  Method method = Method::kSuggested;
   int64_t m = 0, n = 0, k = 0;
   int64_t lda = 0, ldb = 0, ldc = 0;
   int64_t offset_a = 0, offset_b = 0, offset_c = 0;

@@ -186,6 +186,7 @@ class Checker {
                  std::string(NameOf(g.out_dtype)));
     }
     if (g.triangle > Triangle::kLhsUpper) return Bad("step ", i, " has an unknown triangle");
+    if (g.method > Method::kLibrary) return Bad("step ", i, " has an unknown method");
     if (g.batch.size() > 3) return Bad("step ", i, " has ", g.batch.size(), " batch dimensions");
     // Rows are numbered over the whole batch in 64 bits.
     __int128 rows = g.m;

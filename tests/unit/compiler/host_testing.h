@@ -41,18 +41,18 @@ inline Device& TestDevice() {
   return *device;
 }
 
-inline absl::StatusOr<Program> CompileText(const std::string& text) {
+inline absl::StatusOr<Program> CompileText(const std::string& text, const Tuning& tuning = {}) {
   mlir::MLIRContext context(mlir::MLIRContext::Threading::DISABLED);
   context.loadDialect<ir::TpuDialect, mlir::func::FuncDialect>();
   auto module = mlir::parseSourceString<mlir::ModuleOp>(text, &context);
   if (!module) return absl::InvalidArgumentError("the test's module does not parse");
-  return CompileModule(*module, "test");
+  return CompileModule(*module, "test", tuning);
 }
 
 // Outputs of a module `func.func @fragment(...)`, or the first error.
 inline absl::StatusOr<std::vector<Bytes>> RunText(const std::string& text, const std::vector<Bytes>& inputs,
-                                                  bool donate = false) {
-  auto program = CompileText(text);
+                                                  bool donate = false, const Tuning& tuning = {}) {
+  auto program = CompileText(text, tuning);
   if (!program.ok()) return program.status();
   Device& device = TestDevice();
   auto executable = device.Load(*program);

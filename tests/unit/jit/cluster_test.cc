@@ -74,7 +74,7 @@ class Interpreter final : public Executable {
 // A program is the number of a fragment.
 class Fragments final : public CompilerBackend {
  public:
-  absl::StatusOr<Program> Compile(const Fragment& fragment) override {
+  absl::StatusOr<Program> Compile(const Fragment& fragment, const Tuning&) override {
     std::lock_guard<std::mutex> lock(mutex_);
     fragments_.push_back(fragment);
     return Program{"test", std::to_string(fragments_.size() - 1), {}, {}};

@@ -18,7 +18,7 @@ namespace {
 // Compiles nothing before it is let go, and then nothing that runs.
 class StuckBackend final : public CompilerBackend {
  public:
-  absl::StatusOr<Program> Compile(const Fragment&) override {
+  absl::StatusOr<Program> Compile(const Fragment&, const Tuning&) override {
     let_go.wait();
     return absl::UnimplementedError("stuck");
   }

@@ -93,6 +93,7 @@ TEST(Plan, RefusesWhatReachesOutsideItsSlots) {
       {"product into an input", [](Plan& p) { p.steps[1].slots[2] = 0; }},
       {"product of opaque values", [](Plan& p) { p.steps[1].gemm.dtype = DType::kOpaque32; }},
       {"product into another type", [](Plan& p) { p.steps[1].gemm.out_dtype = DType::kInt32; }},
+      {"unknown method", [](Plan& p) { p.steps[1].gemm.method = static_cast<Method>(3); }},
       {"unknown triangle", [](Plan& p) { p.steps[1].gemm.triangle = static_cast<Triangle>(4); }},
       {"tile loop beyond the steps", [](Plan& p) { p.tile_loops[0].count = UINT32_MAX; }},
       {"tile loop of nothing", [](Plan& p) { p.tile_loops[0].count = 0; }},

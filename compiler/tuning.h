@@ -1,0 +1,27 @@
+// Knobs of a backend: how a fragment's program does its work. Elementwise results are the same bits under all of them;
+// products by another library, and reductions in kernels that were joined otherwise, may sum in another order.
+//
+// Offered by CompilerBackend::Candidates, chosen by jit, which knows no knob by name: it compares, prints and keeps
+// them. Plain data.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace tpu {
+
+struct Tuning {
+  // The host compiler's; the defaults are what it does unless told otherwise.
+  int products = 0;    // bit i: the i-th kind of f32 products (candidates.h) is not multiplied by whom it would be
+  int streams = 10;    // large tensors that a loop walks along at once, where kernels are joined for reading alike
+  int step_ns = 3000;  // what a kernel of its own is taken to cost, where joining two costs computing something twice
+
+  friend bool operator==(const Tuning&, const Tuning&) = default;
+  // What differs from the default, such as "products=1 tile_kib=0"; "" for the default.
+  std::string ToString() const;
+  // nullopt for what ToString doesn't write.
+  static std::optional<Tuning> Parse(std::string_view text);
+};
+
+}  // namespace tpu

@@ -1,0 +1,256 @@
+#include "jit/tuning.h"
+
+#include <time.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <utility>
+
+#include "jit/compile_pool.h"
+#include "jit/engine.h"
+#include "jit/fragment_table.h"
+#include "runtime/flags.h"
+
+namespace tpu {
+namespace {
+
+using Phase = FragmentTuning::Phase;
+
+// A fragment is worth candidates when it was launched so often, and for TORCH_TPU_TUNE_AFTER (in earlier processes
+// too); not when it takes so many launches for that: microseconds drown in noise.
+constexpr int64_t kLeastRuns = 16;
+constexpr int64_t kMostRuns = 2000;
+// Launches that are compared on each side: some 20 ms of them, within these bounds; twice as many before a candidate is
+// adopted.
+constexpr int64_t kCompared = 20'000'000;
+constexpr int64_t kLeastCompared = 8, kMostCompared = 40;
+// A candidate that was always so much slower is dropped after so few launches.
+constexpr double kHopeless = 1.2;
+constexpr size_t kEarly = 3;
+constexpr double kGain = 0.97;
+constexpr size_t kMostTried = 8;
+constexpr int64_t kCompileOperation = 1'000'000;  // where nothing is known of the fragment
+constexpr std::chrono::milliseconds kExit{300};
+
+int64_t ThreadNanoseconds() {
+  timespec t;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return t.tv_sec * 1'000'000'000 + t.tv_nsec;
+}
+
+struct Times {
+  int64_t least, quarter, median;
+};
+
+// Of all but the first.
+Times Summary(const std::vector<int64_t>& all) {
+  std::vector<int64_t> sorted(all.begin() + 1, all.end());
+  std::sort(sorted.begin(), sorted.end());
+  return {sorted[0], sorted[sorted.size() / 4], sorted[sorted.size() / 2]};
+}
+
+bool AtMost(int64_t time, double share, int64_t other) {
+  return static_cast<double>(time) <= share * static_cast<double>(other);
+}
+
+uint64_t HashOf(const Program& program) { return XXH3_64bits(program.bytes.data(), program.bytes.size()); }
+
+}  // namespace
+
+Tuner::Tuner(Engine& engine)
+    : engine_(engine),
+      budget_(Flags::Get().tune_budget),
+      after_(static_cast<int64_t>(Flags::Get().tune_after) * 1'000'000) {}
+
+Tuner::Turn Tuner::Begin(FragmentEntry& entry, int device) {
+  FragmentTuning& t = entry.tuning;
+  if (t.phase.load(std::memory_order_acquire) != Phase::kMeasuring) return {};
+  std::lock_guard<std::mutex> lock(t.mutex);
+  if (!t.trial) return {};
+  // Thue and Morse's sequence: fair to both whatever period a program's launches have.
+  const bool candidate = std::popcount(t.trial->turns++) % 2 == 1;
+  return {t.trial, candidate ? t.trial->executables[device].get() : nullptr};
+}
+
+void Tuner::End(FragmentEntry& entry, const Turn& turn, bool measurable, int64_t nanoseconds) {
+  launched_.fetch_add(nanoseconds, std::memory_order_relaxed);
+  if (!measurable || budget_ == 0) return;
+  FragmentTuning& t = entry.tuning;
+  if (!turn.trial) {
+    const TierProfile& profile = entry.profile[1];
+    const int64_t runs = profile.runs.load(std::memory_order_relaxed);
+    if (runs < kLeastRuns || t.phase.load(std::memory_order_relaxed) != Phase::kWatching) return;
+    const int64_t total = profile.nanoseconds.load(std::memory_order_relaxed);
+    if (total + t.profile.nanoseconds[1] < after_ || total / runs < after_ / kMostRuns || !Affords(entry)) return;
+    Phase watching = Phase::kWatching;
+    if (t.phase.compare_exchange_strong(watching, Phase::kWaiting)) engine_.pool().Tune(FragmentRef(&entry));
+    return;
+  }
+  std::lock_guard<std::mutex> lock(t.mutex);
+  if (t.trial != turn.trial) return;
+  TuningTrial& trial = *t.trial;
+  (turn.executable != nullptr ? trial.candidate : trial.best).push_back(nanoseconds);
+  if (std::min(trial.best.size(), trial.candidate.size()) < kEarly) return;
+  const Times best = Summary(trial.best), candidate = Summary(trial.candidate);
+  const int64_t needed = std::clamp(kCompared / std::max<int64_t>(best.median, 1), kLeastCompared, kMostCompared);
+  const auto compared = static_cast<int64_t>(std::min(trial.best.size(), trial.candidate.size())) - 1;
+  const bool hopeless = AtMost(best.median, 1 / kHopeless, candidate.least);
+  const bool ahead = AtMost(candidate.median, kGain, best.median) && AtMost(candidate.quarter, kGain, best.quarter);
+  if (!hopeless && compared < (ahead ? 2 * needed : needed)) return;  // a lead has to last
+  Metrics::Get().candidates_measured.fetch_add(1, std::memory_order_relaxed);
+  const int64_t lost =
+      std::max<int64_t>(candidate.median - best.median, 0) * static_cast<int64_t>(trial.candidate.size());
+  spent_.fetch_add(lost, std::memory_order_relaxed);
+  Metrics::Get().tune_us.fetch_add(lost / 1000, std::memory_order_relaxed);
+  const bool adopt = ahead && !engine_.fixed();
+  t.profile.decisions.push_back({trial.tuning.ToString(), best.median, candidate.median, adopt});
+  Decide(entry, adopt);
+}
+
+void Tuner::Reject(FragmentEntry& entry, const Turn& turn) {
+  std::lock_guard<std::mutex> lock(entry.tuning.mutex);
+  if (entry.tuning.trial == turn.trial) Decide(entry, false);
+}
+
+void Tuner::Decide(FragmentEntry& entry, bool adopt) {
+  FragmentTuning& t = entry.tuning;
+  if (adopt) {
+    Metrics::Get().candidates_adopted.fetch_add(1, std::memory_order_relaxed);
+    for (size_t d = 0; d < entry.executables.size(); ++d) {
+      entry.Install(static_cast<int>(d), std::move(t.trial->executables[d]));
+    }
+    t.profile.tuning = t.trial->tuning.ToString();
+    t.adopted = std::make_unique<Program>(std::move(t.trial->program));
+    t.listed = false;
+  }
+  t.unkept = t.decided = true;
+  t.trial = nullptr;
+  t.phase.store(Phase::kWaiting, std::memory_order_release);
+  engine_.pool().Tune(FragmentRef(&entry));
+}
+
+bool Tuner::Affords(const FragmentEntry& entry) const {
+  const int64_t known = entry.tuning.compile_nanoseconds.load(std::memory_order_relaxed);
+  const int64_t cost =
+      spent_.load(std::memory_order_relaxed) + (known > 0 ? known : entry.live_ops * kCompileOperation);
+  return static_cast<double>(cost) <= budget_ * static_cast<double>(launched_.load(std::memory_order_relaxed));
+}
+
+Tuning Tuner::Recall(FragmentEntry& entry, const std::string& key) {
+  FragmentTuning& t = entry.tuning;
+  std::lock_guard<std::mutex> lock(t.mutex);
+  if (t.key.empty()) {
+    t.key = key;
+    if (std::optional<Profile> profile = engine_.pool().LoadProfile(key)) {
+      t.profile = *std::move(profile);
+      t.compile_nanoseconds = t.profile.compile_nanoseconds;
+      for (const Decision& d : t.profile.decisions) t.tried.insert(d.candidate);
+      if (t.profile.finished) t.phase = Phase::kFinished;
+    }
+  }
+  return Tuning::Parse(t.profile.tuning).value_or(Tuning());
+}
+
+void Tuner::Advance(FragmentEntry& entry) {
+  FragmentTuning& t = entry.tuning;
+  CompilePool& pool = engine_.pool();
+  const Tuning best = Tuning::Parse(t.profile.tuning).value_or(Tuning());
+  if (t.adopted) pool.Store(entry.fragment, best, *std::exchange(t.adopted, nullptr));
+  if (t.unkept) Keep(entry);
+  if (engine_.fixed() || !Affords(entry)) {
+    t.phase.store(Phase::kWatching, std::memory_order_release);
+    return;
+  }
+  const int64_t start = ThreadNanoseconds();
+  List(entry, best);
+  while (!t.left.empty() && (t.tried.size() >= kMostTried || t.tried.contains(t.left.front().ToString()))) {
+    t.left.pop_front();
+  }
+  const bool finished = t.left.empty();
+  std::shared_ptr<TuningTrial> trial = finished ? nullptr : MakeTrial(entry);
+  const int64_t took = ThreadNanoseconds() - start;
+  spent_.fetch_add(took, std::memory_order_relaxed);
+  Metrics::Get().tune_us.fetch_add(took / 1000, std::memory_order_relaxed);
+  {
+    std::lock_guard<std::mutex> lock(t.mutex);
+    t.trial = trial;
+    t.profile.finished = finished;
+    t.phase.store(trial ? Phase::kMeasuring : finished ? Phase::kFinished : Phase::kWaiting, std::memory_order_release);
+  }
+  if (finished) {
+    t.unkept = true;
+    Keep(entry);
+  } else if (!trial) {
+    pool.Tune(FragmentRef(&entry));  // for the next one, when nothing else waits
+  }
+}
+
+// Fills `left` anew where the best program is another.
+void Tuner::List(FragmentEntry& entry, const Tuning& best) {
+  FragmentTuning& t = entry.tuning;
+  if (std::exchange(t.listed, true)) return;
+  t.left.clear();
+  const absl::StatusOr<Program> program = engine_.pool().ProgramOf(entry.fragment, best);
+  if (!program.ok()) return;
+  t.best_bytes = HashOf(*program);
+  for (Tuning& candidate : engine_.backend().Candidates(*program, best)) t.left.push_back(std::move(candidate));
+}
+
+// The first of what is left. Null where it is no other program than the best, or none.
+std::shared_ptr<TuningTrial> Tuner::MakeTrial(FragmentEntry& entry) {
+  FragmentTuning& t = entry.tuning;
+  auto trial = std::make_shared<TuningTrial>();
+  trial->tuning = t.left.front();
+  t.left.pop_front();
+  t.tried.insert(trial->tuning.ToString());
+  absl::StatusOr<Program> program = engine_.pool().ProgramOf(entry.fragment, trial->tuning);
+  Metrics::Get().candidates_compiled.fetch_add(1, std::memory_order_relaxed);
+  if (!program.ok() || HashOf(*program) == t.best_bytes) return nullptr;
+  for (int d = 0; d < engine_.device_count(); ++d) {
+    absl::StatusOr<std::unique_ptr<Executable>> executable = engine_.device(d).Load(*program);
+    if (!executable.ok()) return nullptr;
+    trial->executables.push_back(*std::move(executable));
+  }
+  trial->program = *std::move(program);
+  return trial;
+}
+
+void Tuner::Keep(FragmentEntry& entry) {
+  FragmentTuning& t = entry.tuning;
+  Profile profile;
+  bool first;
+  {
+    std::lock_guard<std::mutex> lock(t.mutex);
+    const int64_t runs = entry.profile[1].runs - t.kept_runs[1];
+    const int64_t nanoseconds = entry.profile[1].nanoseconds - t.kept_nanoseconds[1];
+    const bool telling = runs >= kLeastRuns && nanoseconds >= after_ / kMostRuns * kLeastRuns;
+    if (t.key.empty() || !(t.unkept || telling)) return;
+    first = t.kept_runs == std::array<int64_t, 2>{};
+    if (t.decided) profile = t.profile;
+    for (size_t tier = 0; tier < entry.profile.size(); ++tier) {
+      profile.runs[tier] = entry.profile[tier].runs - std::exchange(t.kept_runs[tier], entry.profile[tier].runs);
+      profile.nanoseconds[tier] =
+          entry.profile[tier].nanoseconds - std::exchange(t.kept_nanoseconds[tier], entry.profile[tier].nanoseconds);
+    }
+    profile.compile_nanoseconds = t.compile_nanoseconds;
+    t.unkept = false;
+  }
+  if (std::optional<Profile> others = engine_.pool().LoadProfile(t.key)) {
+    if (first) others->Age();
+    profile.Merge(*others);
+  }
+  engine_.pool().StoreProfile(t.key, profile);
+}
+
+void Tuner::KeepAll() {
+  const auto end = std::chrono::steady_clock::now() + kExit;
+  for (const FragmentRef& entry : engine_.Fragments()) {
+    if (std::chrono::steady_clock::now() > end) return;
+    Keep(*entry);
+  }
+}
+
+}  // namespace tpu

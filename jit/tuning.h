@@ -1,0 +1,105 @@
+// Tier 2 of a fragment: its backend's candidates, measured on the launches that the program makes in any case.
+//
+// A fragment that was launched often and long gets one candidate at a time, compiled by the pool when nothing else
+// waits. Its launches then take turns between the best program so far and the candidate; the candidate is adopted where
+// its median is some percent less, else dropped. What is decided is kept beside the programs, for processes to come.
+// All this may cost a share of the time that launches take (TORCH_TPU_TUNE_BUDGET).
+//
+// Launches ask Begin and tell End, on any thread; the compile pool calls the rest on its threads.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "compiler/tuning.h"
+#include "jit/profile.h"
+#include "runtime/device.h"
+#include "runtime/program.h"
+#include "runtime/ref.h"
+
+namespace tpu {
+
+class Engine;
+struct FragmentEntry;
+
+// A candidate and what is known of it so far. Held by its fragment and by the launches that take part.
+struct TuningTrial {
+  Tuning tuning;
+  Program program;
+  std::vector<std::unique_ptr<Executable>> executables;  // one a device
+  uint64_t turns = 0;
+  std::vector<int64_t> best, candidate;  // nanoseconds of launches; the first is not counted
+};
+
+// What a fragment's entry holds.
+struct FragmentTuning {
+  // kWaiting: for the pool.
+  enum class Phase : uint8_t { kWatching, kWaiting, kMeasuring, kFinished };
+
+  std::atomic<Phase> phase{Phase::kWatching};
+  // What compiling it once more may take. This and `key` are set before it is first launched compiled.
+  std::atomic<int64_t> compile_nanoseconds{0};
+  std::string key;  // of the untuned program; "" before the pool has looked for one
+
+  std::mutex mutex;  // of the following
+  Profile profile;   // with the counts of earlier processes only, which do not change
+  std::array<int64_t, 2> kept_runs{}, kept_nanoseconds{};  // of this process: on disk already
+  bool decided = false;                                    // by this process
+  std::shared_ptr<TuningTrial> trial;
+
+  // Of the one job of the pool that there is at kWaiting.
+  bool listed = false;      // `left` has what the backend offered for the best program
+  uint64_t best_bytes = 0;  // a hash of its bytes
+  std::deque<Tuning> left;
+  std::set<std::string> tried;
+  std::unique_ptr<Program> adopted;  // not on disk yet
+  bool unkept = false;               // so the profile
+};
+
+class Tuner {
+ public:
+  explicit Tuner(Engine& engine);
+  void set_budget(double budget) { budget_ = budget; }  // for tests
+
+  // Whose turn a launch is. Without a trial nothing is measured, without an executable it is the best program's.
+  struct Turn {
+    std::shared_ptr<TuningTrial> trial;
+    Executable* executable = nullptr;
+  };
+  Turn Begin(FragmentEntry& entry, int device);
+  // A launch is over. Of one that is not `measurable` (op by op, failed, or when programs must not change) the time
+  // counts towards the budget only.
+  void End(FragmentEntry& entry, const Turn& turn, bool measurable, int64_t nanoseconds);
+  // The candidate can't run.
+  void Reject(FragmentEntry& entry, const Turn& turn);
+
+  // What is known of the fragment with this key from earlier processes: the tuning to load or compile.
+  Tuning Recall(FragmentEntry& entry, const std::string& key);
+  // Keeps what was decided; compiles the next candidate where the budget allows it.
+  void Advance(FragmentEntry& entry);
+  // Writes the profile if there is something in it that is worth a file.
+  void Keep(FragmentEntry& entry);
+  // Whether the budget has room for compiling the fragment once more; and what other work of the kind has cost.
+  bool Affords(const FragmentEntry& entry) const;
+  void Spend(int64_t nanoseconds) { spent_.fetch_add(nanoseconds, std::memory_order_relaxed); }
+  // At exit: every profile, as long as that takes moments.
+  void KeepAll();
+
+ private:
+  void Decide(FragmentEntry& entry, bool adopt);  // with its mutex held
+  void List(FragmentEntry& entry, const Tuning& best);
+  std::shared_ptr<TuningTrial> MakeTrial(FragmentEntry& entry);
+
+  Engine& engine_;
+  std::atomic<double> budget_;
+  const int64_t after_;                          // nanoseconds
+  std::atomic<int64_t> launched_{0}, spent_{0};  // nanoseconds
+};
+
+}  // namespace tpu

@@ -1,0 +1,92 @@
+// Tunings: what is offered for a program, and that programs of other tunings compute the same.
+#include "compiler/host/candidates.h"
+#include "tests/unit/compiler/host_testing.h"
+
+namespace tpu::host {
+namespace {
+
+// Softmax over rows and, apart from it, a sum over columns.
+constexpr char kKernels[] = R"(
+  func.func @fragment(%x: tensor<200x333xf32>, %y: tensor<200x333xf32>)
+      -> (tensor<200x333xf32>, tensor<333xf32>, tensor<200x333xf32>) {
+    %s = tpu.add %x, %y : tensor<200x333xf32>
+    %e = tpu.exp %s : tensor<200x333xf32>
+    %sum = tpu.reduce sum %e [1] : (tensor<200x333xf32>) -> tensor<200xf32>
+    %b = tpu.broadcast %sum [0] : (tensor<200xf32>) -> tensor<200x333xf32>
+    %p = tpu.div %e, %b : tensor<200x333xf32>
+    %c = tpu.reduce sum %y [0] : (tensor<200x333xf32>) -> tensor<333xf32>
+    %t = tpu.mul %x, %y : tensor<200x333xf32>
+    return %p, %c, %t : tensor<200x333xf32>, tensor<333xf32>, tensor<200x333xf32>
+  })";
+
+// A product, a square and a product; 200 = 12 panels and a part.
+constexpr char kProducts[] = R"(
+  func.func @fragment(%x: tensor<200x96xf32>, %w: tensor<96x160xf32>, %v: tensor<160x70xf32>) -> tensor<200x70xf32> {
+    %h = tpu.dot %x, %w batch [] x [] contract [1] x [0]
+        : (tensor<200x96xf32>, tensor<96x160xf32>) -> tensor<200x160xf32>
+    %a = tpu.mul %h, %h : tensor<200x160xf32>
+    %y = tpu.dot %a, %v batch [] x [] contract [1] x [0]
+        : (tensor<200x160xf32>, tensor<160x70xf32>) -> tensor<200x70xf32>
+    return %y : tensor<200x70xf32>
+  })";
+
+std::vector<Tuning> Offered(const std::string& text, const Tuning& best = {}) {
+  auto program = CompileText(text, best);
+  EXPECT_TRUE(program.ok()) << program.status();
+  return program.ok() ? Candidates(*program, best) : std::vector<Tuning>();
+}
+
+bool TurnsProducts(const Tuning& tuning) { return tuning.products != 0; }
+
+TEST(HostTuning, ProductsAreTurnedOnlyWhereThereAreSome) {
+  for (const Tuning& tuning : Offered(kKernels)) EXPECT_FALSE(TurnsProducts(tuning)) << tuning.ToString();
+  Tuning best;
+  best.products = 1;
+  int kinds = 0;
+  for (const Tuning& tuning : Offered(kProducts, best)) {
+    EXPECT_TRUE(tuning.products & 1) << tuning.ToString();  // one knob at a time, never back
+    kinds += tuning.products == 3 ? 1 : 0;
+  }
+  EXPECT_EQ(kinds, 1);
+}
+
+TEST(HostTuning, KernelsComputeTheSameBitsUnderEveryTuning) {
+  const std::vector<Bytes> inputs = {Pack(Ramp(200 * 333)), Pack(Ramp(200 * 333, 0.2f, 1.0f))};
+  const auto expected = RunText(kKernels, inputs);
+  ASSERT_TRUE(expected.ok()) << expected.status();
+  const std::vector<Tuning> offered = Offered(kKernels);
+  EXPECT_FALSE(offered.empty());
+  for (const Tuning& tuning : offered) {
+    const auto got = RunText(kKernels, inputs, false, tuning);
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_EQ(*got, *expected) << tuning.ToString();
+  }
+}
+
+TEST(HostTuning, ProductsAreThoseOfPlainLoopsUnderEveryTuning) {
+  const auto x = Ramp(200 * 96, 0.1f, -0.7f), w = Ramp(96 * 160, 0.2f, -1.5f), v = Ramp(160 * 70);
+  for (const Tuning& tuning : Offered(kProducts)) {
+    const auto got = RunText(kProducts, {Pack(x), Pack(w), Pack(v)}, false, tuning);
+    ASSERT_TRUE(got.ok()) << got.status();
+    const auto y = Unpack<float>((*got)[0]);
+    std::vector<double> row(160);
+    for (int64_t i = 0; i < 200; ++i) {
+      for (int64_t j = 0; j < 160; ++j) {
+        double h = 0;
+        for (int64_t p = 0; p < 96; ++p) h += x[i * 96 + p] * w[p * 160 + j];
+        row[j] = h * h;
+      }
+      for (int64_t j = 0; j < 70; ++j) {
+        double sum = 0, size = 0;
+        for (int64_t p = 0; p < 160; ++p) {
+          sum += row[p] * v[p * 70 + j];
+          size += std::abs(row[p] * v[p * 70 + j]);
+        }
+        ASSERT_NEAR(y[i * 70 + j], sum, 1e-5 * size) << tuning.ToString() << " " << i << " " << j;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tpu::host

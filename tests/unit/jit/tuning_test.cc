@@ -1,0 +1,270 @@
+#include "jit/tuning.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "jit/engine.h"
+#include "jit/fragment_table.h"
+#include "jit/window.h"
+#include "runtime/host/host_device.h"
+
+namespace tpu {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Adds one to each float within the microseconds that its program's bytes say; "none": never has the memory.
+class Plus final : public Executable {
+ public:
+  Plus(Device& device, const std::string& bytes) : device_(device), has_memory_(absl::SimpleAtoi(bytes, &took_)) {}
+  absl::Status Launch(absl::Span<Argument> inputs, absl::Span<BufferRef> outputs, const NodeRunner&,
+                      const Explainer&) override {
+    if (!has_memory_) return absl::ResourceExhaustedError("no memory");
+    const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(took_);
+    outputs[0] = *device_.Allocate(inputs[0].buffer->bytes());
+    const auto* x = static_cast<const float*>(inputs[0].buffer->data());
+    for (size_t i = 0; i < outputs[0]->bytes() / sizeof(float); ++i)
+      static_cast<float*>(outputs[0]->data())[i] = x[i] + 1;
+    while (std::chrono::steady_clock::now() < end) {
+    }
+    return absl::OkStatus();
+  }
+  int calls_per_launch() const override { return 0; }
+
+ private:
+  Device& device_;
+  int took_ = 0;
+  const bool has_memory_;
+};
+
+class FakeDevice final : public Device {
+ public:
+  int index() const override { return 0; }
+  std::string Describe() const override { return "fake"; }
+  std::string Target() const override { return "fake"; }
+  bool host_addressable() const override { return true; }
+  absl::StatusOr<BufferRef> Allocate(size_t bytes) override { return host_->Allocate(bytes); }
+  absl::StatusOr<BufferRef> MakeValue(const TensorType& type, const void* source) override {
+    return host_->MakeValue(type, source);
+  }
+  absl::Status CopyToHost(const BufferRef& source, void* destination, size_t bytes) override {
+    return host_->CopyToHost(source, destination, bytes);
+  }
+  absl::StatusOr<std::unique_ptr<Executable>> Load(const Program& program) override {
+    return std::make_unique<Plus>(*this, program.bytes);
+  }
+  MemoryStats memory_stats() const override { return {}; }
+  void ResetPeakMemoryStats() override {}
+  void EmptyCache() override {}
+
+ private:
+  std::unique_ptr<Device> host_ = host::MakeHostDevice(0, 1 << 20, nullptr);
+};
+
+// What a launch takes under each tuning; others than these are not offered.
+using Microseconds = std::map<std::string, std::string>;
+
+class FakeBackend final : public CompilerBackend {
+ public:
+  explicit FakeBackend(Microseconds took) : took_(std::move(took)) {}
+  absl::StatusOr<Program> Compile(const Fragment&, const Tuning& tuning) override {
+    return Program{"fake", took_.at(tuning.ToString()), {}, {}};
+  }
+  std::vector<Tuning> Candidates(const Program&, const Tuning& tuning) const override {
+    std::vector<Tuning> candidates;
+    for (const auto& [name, took] : took_) {
+      if (!name.empty() && name != tuning.ToString()) candidates.push_back(*Tuning::Parse(name));
+    }
+    return candidates;
+  }
+  bool HoldsCalls() const override { return true; }
+  bool CanLower(const Call&) const override { return true; }
+  bool IsBoundary(const Call&) const override { return false; }
+  bool StaticScalars(const std::string&) const override { return false; }
+  std::string Fingerprint() const override { return "fake"; }
+
+ private:
+  const Microseconds took_;
+};
+
+absl::Status AddOne(Device& device, const Call&, absl::Span<const KernelInput> inputs, absl::Span<BufferRef> outputs) {
+  std::vector<Argument> arguments{inputs[0].argument};
+  return Plus(device, "0").Launch(absl::MakeSpan(arguments), outputs, nullptr, nullptr);
+}
+
+bool g_fixed = false;
+
+class TuningTest : public testing::Test {
+ protected:
+  TuningTest() {
+    fs::create_directories(directory_);
+    setenv("TORCH_TPU_CACHE", directory_.c_str(), 1);
+    call_.op = "test::add_one";
+    call_.operands = {{type_, false}};
+    call_.results = {type_};
+    call_.result_bytes = type_.bytes();
+    g_fixed = false;
+  }
+  ~TuningTest() override {
+    engine_.reset();  // before what it writes at its end is removed
+    fs::remove_all(directory_);
+  }
+
+  // A process of its own, as far as the tuner can tell.
+  void Start(const Microseconds& took, double budget = 100) {
+    engine_.reset();
+    Metrics::Get().Reset();
+    std::vector<std::unique_ptr<Device>> devices;
+    devices.push_back(std::make_unique<FakeDevice>());
+    engine_ = std::make_unique<Engine>(std::move(devices), std::make_unique<FakeBackend>(took));
+    engine_->set_call_runner(&AddOne);
+    engine_->set_fixed_hook([] { return g_fixed; });
+    engine_->tuner().set_budget(budget);
+  }
+  void Launch(int times) {
+    Stream& stream = engine_->stream(0, 0);
+    for (int i = 0; i < times; ++i) {
+      BufferRef buffer = *engine_->device(0).Allocate(type_.bytes());
+      std::memset(buffer->data(), 0, buffer->bytes());
+      const ValueRef x = MakeRef<Value>(&type_, nullptr, std::move(buffer));
+      const Operand operand{x.get(), 0};
+      ValueRef y;
+      engine_->window(stream).Record(call_, {&operand, 1}, {&y, 1});
+      ASSERT_TRUE(engine_->Await(y, "test").ok());
+      ASSERT_EQ(static_cast<const float*>(y->buffer()->data())[0], 1);
+    }
+    engine_->WaitForCompiles();
+  }
+  // Until nothing is left to measure.
+  void LaunchUntilFinished() {
+    for (int i = 0; i < 200 && Entry().tuning.phase != FragmentTuning::Phase::kFinished; ++i) Launch(20);
+    ASSERT_EQ(Entry().tuning.phase, FragmentTuning::Phase::kFinished);
+  }
+  FragmentEntry& Entry() { return *engine_->Fragments().front(); }
+  std::map<std::string, int64_t> Counters() const { return Metrics::Get().Counters(); }
+
+  const TensorType type_{DType::kFloat32, {16}};
+  Call call_;
+  // Flags are read once in a process.
+  const std::string directory_ = absl::StrCat(fs::temp_directory_path().string(), "/tpu_tuning_", getpid());
+  std::unique_ptr<Engine> engine_;
+};
+
+const Microseconds kTook = {{"", "600"}, {"products=1", "600"}, {"products=2", "300"}, {"streams=0", "900"}};
+
+TEST_F(TuningTest, AFasterCandidateIsAdoptedAndASlowerOneDropped) {
+  Start(kTook);
+  Launch(4);
+  LaunchUntilFinished();
+  const Profile& profile = Entry().tuning.profile;
+  EXPECT_EQ(profile.tuning, "products=2");
+  ASSERT_EQ(profile.decisions.size(), 2);  // products=1 is the same program
+  for (const Decision& d : profile.decisions) {
+    EXPECT_EQ(d.adopted, d.candidate == "products=2") << d.candidate;
+    EXPECT_EQ(d.adopted, d.after < d.before);
+  }
+  EXPECT_EQ(Counters()["candidates_measured"], 2);
+  EXPECT_EQ(Counters()["candidates_adopted"], 1);
+  EXPECT_EQ(Counters()["compiles"], 1);
+}
+
+TEST_F(TuningTest, TheNextProcessStartsWithTheBestProgram) {
+  Start(kTook);
+  Launch(4);
+  LaunchUntilFinished();
+  Start(kTook);
+  Launch(2);
+  EXPECT_EQ(Entry().tuning.profile.tuning, "products=2");
+  Launch(400);
+  EXPECT_EQ(Counters()["compiles"] + Counters()["candidates_compiled"], 0);
+  EXPECT_EQ(Counters()["disk_cache_hits"], 1);
+  EXPECT_LT(Entry().profile[1].nanoseconds / Entry().profile[1].runs, 590'000);
+}
+
+TEST_F(TuningTest, AProfileOutlivesAProcessThatFinishedNothing) {
+  Start(kTook, 0);
+  Launch(4);
+  Launch(36);
+  Start(kTook, 0);
+  Launch(2);
+  EXPECT_EQ(Entry().tuning.profile.runs[1] + Entry().tuning.profile.runs[0], 40);
+}
+
+TEST_F(TuningTest, WithoutABudgetNothingIsMeasured) {
+  Start(kTook, 0);
+  Launch(400);
+  EXPECT_EQ(Counters()["candidates_compiled"], 0);
+}
+
+TEST_F(TuningTest, LittleIsSpentOfASmallBudget) {
+  Start({{"", "600"}, {"products=1", "700"}, {"streams=5", "700"}, {"streams=0", "700"}}, 0.01);
+  Launch(1000);
+  const double launched = static_cast<double>(Entry().profile[1].nanoseconds.load()) / 1e6;
+  EXPECT_LT(static_cast<double>(Counters()["tune_ms"]), 0.05 * launched);
+  const bool quiet = launched < 1200;  // else sleeping took longer than it should, and more was affordable
+  if (quiet) {
+    EXPECT_LT(Counters()["candidates_measured"], 3);
+  }
+}
+
+TEST_F(TuningTest, WhileProgramsAreFixedEveryLaunchIsCompiledAndNothingChanges) {
+  g_fixed = true;
+  Start(kTook);
+  Launch(400);
+  EXPECT_EQ(Counters()["launches_tier0"], 0);
+  EXPECT_EQ(Counters()["candidates_compiled"], 0);
+  g_fixed = false;
+  for (int i = 0; i < 100 && Counters()["candidates_compiled"] == 0; ++i) Launch(1);
+  g_fixed = true;  // in the middle of measuring
+  const int64_t before = Entry().profile[1].nanoseconds;
+  Launch(100);
+  EXPECT_GE(Entry().profile[1].nanoseconds - before, 100 * 600'000);
+  EXPECT_EQ(Counters()["candidates_adopted"], 0);
+}
+
+TEST_F(TuningTest, ACandidateThatHasNoMemoryCostsNoResult) {
+  Start({{"", "600"}, {"products=1", "none"}, {"streams=0", "300"}});
+  Launch(4);
+  LaunchUntilFinished();
+  EXPECT_EQ(Entry().tuning.profile.tuning, "streams=0");
+}
+
+TEST_F(TuningTest, DamagedFilesAreNoProfile) {
+  Start(kTook);
+  Launch(4);
+  LaunchUntilFinished();
+  engine_.reset();
+  for (const auto& file : fs::recursive_directory_iterator(directory_)) {
+    if (file.is_regular_file()) std::ofstream(file.path(), std::ios::in).write("damage", 6);
+  }
+  Start(kTook);
+  Launch(4);
+  EXPECT_EQ(Entry().tuning.profile.tuning, "");
+  LaunchUntilFinished();
+  EXPECT_EQ(Entry().tuning.profile.tuning, "products=2");
+}
+
+TEST(Tuning, TextIsReadAsItWasWritten) {
+  Tuning tuning;
+  EXPECT_EQ(tuning.ToString(), "");
+  tuning.products = 2;
+  tuning.streams = 0;
+  EXPECT_EQ(Tuning::Parse(tuning.ToString()), tuning);
+  for (const char* bad : {"products", "products=", "products=x", "speed=1", "products=1,streams=0"}) {
+    EXPECT_FALSE(Tuning::Parse(bad)) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace tpu
