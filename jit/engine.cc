@@ -13,8 +13,8 @@ namespace tpu {
 namespace {
 
 constexpr int kMaxStreams = 33;
-// Uses after which a fragment that its family's program serves gets code for its size alone.
-constexpr int64_t kHotSize = 64;
+// What the launches of a fragment that its family's program serves have taken before it gets code for its size alone.
+constexpr int64_t kHotNanoseconds = 300'000'000;
 
 std::function<std::unique_ptr<Engine>()>& Factory() {
   static auto* factory = new std::function<std::unique_ptr<Engine>()>();
@@ -200,7 +200,8 @@ void Engine::Launched(const FragmentRef& entry) {
   State state = entry->state.load(std::memory_order_acquire);
   const FragmentFamily* family = entry->family.get();
   const bool served = family != nullptr && !entry->left_out && (family->wanted() || family->ready());
-  const bool hot = compile_at_once || fixed() || uses >= (served ? kHotSize : Flags::Get().compile_after);
+  const bool hot = compile_at_once || fixed() ||
+                   (served ? entry->profile[1].nanoseconds >= kHotNanoseconds : uses >= Flags::Get().compile_after);
   if (state == State::kReady) {
     Metrics::Get().memory_cache_hits.fetch_add(1, std::memory_order_relaxed);
   } else if (state == State::kNew) {

@@ -6,8 +6,8 @@ namespace tpu {
 namespace {
 
 constexpr size_t kMostSeen = 8;
-// Below, a size meets others (heads, channels, one) by chance too often.
-constexpr int64_t kLeastSize = 3;
+// Below the second, a size meets others (heads, channels, pieces) by chance easily; below the first always.
+constexpr int64_t kLeastSize = 3, kSafeSize = 11;
 constexpr int64_t kLeastSpan = 32;  // that a range goes up to
 
 bool IsPrime(int64_t n) {
@@ -17,11 +17,11 @@ bool IsPrime(int64_t n) {
   return n > 1;
 }
 
-// Numbers such that whatever divides a number of the program at all of them divides it always, and that have few
-// divisors otherwise, so that nothing is divided by chance. Numbers k * size and k * size^2: primes do. With k * size +
-// c: beside a prime twice a prime, as their difference divides nothing; with squares also three times a prime, for what
-// divides by three. The first is not above `least`, the last the greatest prime not above `most`. Nothing: there are
-// none.
+// Sizes such that whatever divides a number of the program at all of them divides it always, and that have few divisors
+// otherwise, so that nothing is divided by chance. Numbers k * size and k * size^2: primes do. With k * size + c: twice
+// a prime among them, as then their differences have no common divisor; with squares also three times a prime, for what
+// divides by three. The first is not above `least` where there is one, the last the greatest prime not above `most`.
+// Nothing: there are none.
 std::optional<std::vector<int64_t>> SizesBetween(int64_t least, int64_t most, absl::Span<const Polynomial> numbers) {
   bool sums = false, sums_of_squares = false;
   for (const Polynomial& number : numbers) {
@@ -31,16 +31,21 @@ std::optional<std::vector<int64_t>> SizesBetween(int64_t least, int64_t most, ab
     sums_of_squares |= sum && square != 0;
   }
   int64_t first = std::max(least, kLeastSize);
-  while (!IsPrime(first) || (sums && !IsPrime((first + 1) / 2))) --first;
+  while (!IsPrime(first)) --first;
   int64_t second = first + 1;
-  while (!sums && !IsPrime(second)) ++second;
+  while (!IsPrime(second)) ++second;
   int64_t last = most;
   while (last > second && !IsPrime(last)) --last;
-  const int64_t times = sums_of_squares ? 3 : 1;
-  int64_t third = (second + last) / 2 / times;
-  while (!IsPrime(third)) ++third;
-  if (third * times >= last || third * times <= second) return std::nullopt;
-  return {{first, second, third * times, last}};
+  std::vector<int64_t> sizes{first, second};
+  for (const int64_t times : {sums ? 2 : 1, sums_of_squares ? 3 : 0}) {
+    if (times == 0) continue;
+    int64_t prime = std::max((sizes.back() + last) / 2, sizes.back() + 1) / times;
+    while (prime * times <= sizes.back() || !IsPrime(prime)) ++prime;
+    sizes.push_back(prime * times);
+  }
+  if (sizes.back() >= last) return std::nullopt;
+  sizes.push_back(last);
+  return sizes;
 }
 
 // The last element that a view reads is in its source, and is its source's last as in `like`.
@@ -162,10 +167,11 @@ std::optional<FragmentFamily::Order> FragmentFamily::OrderFor(int64_t least, int
 std::optional<FragmentFamily::Order> FragmentFamily::Take() {
   std::lock_guard<std::mutex> lock(mutex_);
   // A wide range first, for what is yet to come; what is compiled alike over less may not be over more.
-  constexpr std::pair<int64_t, int64_t> kWider[] = {{2, 4}, {1, 4}, {1, 2}, {1, 1}};
-  while (attempt_ < std::size(kWider)) {
-    const auto [below, beyond] = kWider[attempt_++];
-    std::optional<Order> order = OrderFor(least_ / below, std::max(most_, kLeastSpan) * beyond);
+  const std::pair<int64_t, int64_t> ranges[] = {
+      {least_ / 2, 4}, {least_, 4}, {std::max(least_, kSafeSize), 4}, {std::max(least_, kSafeSize), 2}, {least_, 1}};
+  while (attempt_ < std::size(ranges)) {
+    const auto [least, beyond] = ranges[attempt_++];
+    std::optional<Order> order = OrderFor(least, std::max(most_, kLeastSpan) * beyond);
     if (!order) continue;
     ordered_least_ = order->sizes.front();
     ordered_most_ = order->sizes.back();

@@ -1,5 +1,7 @@
 """Programs whose sizes change: one program for all of them, made in the background, right at every one."""
 
+import time
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -142,18 +144,23 @@ def test_two_sizes_that_change_on_their_own_are_compiled_one_by_one():
 
 
 def test_a_size_that_is_hot_gets_code_of_its_own():
-    def program(size, device):
-        return (values(size, 7, device=device).exp() + 1).sum(0)
+    """Which gives the very same elements."""
 
-    run_at(program, SIZES, rtol=1e-4, atol=1e-5)
-    before = counted("compiles")
-    for _ in range(80):
-        found = program(51, "tpu")
-        torch.tpu.synchronize()
+    def program(size, device):
+        x = values(size, 1, device=device) + values(1, 60_000, device=device)
+        return F.silu(x) * x.sigmoid()
+
+    run_at(program, SIZES[:4], rtol=1e-4, atol=1e-5)
+    compiles, served = counted("compiles"), counted("sizes_served")
+    before = program(51, "tpu").cpu()
+    assert counted("sizes_served") == served + 1
+    start = time.monotonic()
+    while counted("compiles") == compiles and time.monotonic() - start < 60:
+        program(51, "tpu").cpu()
+    assert time.monotonic() - start > 0.2
     torch.tpu.wait_for_compiles()
-    assert counted("compiles") == before + 1
-    assert_same(program(51, "cpu"), found, rtol=1e-4, atol=1e-5)
-    assert_same(program(51, "cpu"), program(51, "tpu"), rtol=1e-4, atol=1e-5)
+    assert counted("compiles") == compiles + 1
+    assert torch.equal(program(51, "tpu").cpu(), before)
 
 
 def test_indices_are_checked_at_every_size():
@@ -164,24 +171,6 @@ def test_indices_are_checked_at_every_size():
     x, beyond = values(30, 4, device="tpu"), torch.tensor([0, 30]).to("tpu")
     with pytest.raises(IndexError):
         (x[beyond] + 1).cpu()
-
-
-def test_results_do_not_depend_on_who_computed_them():
-    """By the program for many sizes and by the size's own: element for element the same."""
-
-    def program(size):
-        x = values(size, 12, device="tpu")
-        return (F.silu(x) * x.sigmoid()).cpu()
-
-    for size in SIZES:
-        program(size)
-    torch.tpu.wait_for_compiles()
-    seen = {size: program(size) for size in SIZES}
-    for size in SIZES:
-        for _ in range(70):
-            program(size)
-        torch.tpu.wait_for_compiles()
-        assert torch.equal(program(size), seen[size])
 
 
 def test_a_second_process_compiles_nothing(tmp_path):
