@@ -198,13 +198,15 @@ void Engine::Launched(const FragmentRef& entry) {
   using State = FragmentEntry::State;
   const int64_t uses = ++entry->uses;
   State state = entry->state.load(std::memory_order_acquire);
+  if (state == State::kReady) {
+    Metrics::Get().memory_cache_hits.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
   const FragmentFamily* family = entry->family.get();
   const bool served = family != nullptr && !entry->left_out && (family->wanted() || family->ready());
   const bool hot = compile_at_once || fixed() ||
                    (served ? entry->profile[1].nanoseconds >= kHotNanoseconds : uses >= Flags::Get().compile_after);
-  if (state == State::kReady) {
-    Metrics::Get().memory_cache_hits.fetch_add(1, std::memory_order_relaxed);
-  } else if (state == State::kNew) {
+  if (state == State::kNew) {
     entry->state.store(State::kLoading, std::memory_order_release);
     pool_->Submit(entry, hot);
   } else if (state == State::kMissing && hot) {

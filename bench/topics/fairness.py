@@ -83,20 +83,24 @@ class NoLoad:
         pass
 
 
+def training(optimizer, loss_of):
+    def step():
+        loss = loss_of()
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    return step
+
+
 def mlp(device, torch):
     torch.manual_seed(0)
     net = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.GELU(), torch.nn.Linear(512, 256)).to(device)
     optimizer = torch.optim.AdamW(net.parameters(), 1e-3)
     x = torch.randn(128, 256).to(device)
 
-    def step():
-        loss = (net(x) - x).square().mean()
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        optimizer.step()
-        return loss.item()
-
-    return step, 1500
+    return training(optimizer, lambda: (net(x) - x).square().mean()), 1500
 
 
 def gpt(device, torch):
@@ -109,15 +113,11 @@ def gpt(device, torch):
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
     tokens = torch.randint(96, (8, 129)).to(device)
 
-    def step():
+    def loss():
         logits = model(tokens[:, :-1])
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        optimizer.step()
-        return loss.item()
+        return torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
 
-    return step, 36
+    return training(optimizer, loss), 36
 
 
 def small_read(device, torch):

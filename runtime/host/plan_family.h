@@ -3,7 +3,7 @@
 // The compiler makes the plan of one fragment at several sizes; where these plans are alike but for numbers, each of
 // which is a polynomial of the size, the plan for any size between them is known without a compiler. It holds because
 // what a compiler decides by comparing sizes it decides alike at both ends, hence in between, and what it decides by
-// divisibility alike at sizes whose differences have no common divisor, hence everywhere (compiler/host/family.cc
+// divisibility alike at sizes whose differences have no common divisor, hence everywhere (jit/family.cc
 // chooses the sizes).
 #pragma once
 
