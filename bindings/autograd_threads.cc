@@ -1,6 +1,7 @@
 #include "bindings/autograd_threads.h"
 
 #include <ATen/ops/empty.h>
+#include <c10/core/AutogradState.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/variable.h>
@@ -21,6 +22,7 @@ void WaitForAutogradThreads() {
   torch::autograd::Engine& engine = torch::autograd::Engine::get_default_engine();
   if (!Threads::Started(engine)) return;
   torch::autograd::AnomalyMode::set_enabled(false);  // it would give the task something of Python's
+  c10::AutogradState::get_tls_state().set_multithreading_enabled(true);
   for (int device = 0; device < DeviceCount(); ++device) {
     const auto options =
         at::TensorOptions().device(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(device));

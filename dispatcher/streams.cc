@@ -1,10 +1,12 @@
 #include "dispatcher/streams.h"
 
+#include <c10/core/AutogradState.h>
 #include <c10/util/Exception.h>
 
 #include <array>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "jit/engine.h"
 #include "runtime/device.h"
@@ -16,7 +18,14 @@ namespace {
 
 thread_local int current_device = 0;
 constexpr size_t kMaxDevices = std::numeric_limits<c10::DeviceIndex>::max() + 1;
-thread_local std::array<Stream*, kMaxDevices> current_streams{};  // by device; null: the default stream
+thread_local std::array<Stream*, kMaxDevices> current_streams{};  // by device; null: not used by this thread yet
+
+// This thread's backwards run on itself, as those of CPU tensors do. Autograd's own threads are for devices that keep
+// their callers waiting; recording doesn't, and handing every backward over and back costs tens of microseconds.
+void RunBackwardHere() {
+  thread_local bool asked = false;  // once: what a user sets later holds
+  if (!std::exchange(asked, true)) c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
+}
 
 }  // namespace
 
@@ -46,6 +55,7 @@ Stream& CurrentStream(int device) {
   const size_t index = static_cast<size_t>(device);
   if (C10_UNLIKELY(index >= current_streams.size() || current_streams[index] == nullptr)) {
     CheckDevice(device);
+    RunBackwardHere();
     current_streams[index] = &Engine::Get().stream(device, 0);
   }
   return *current_streams[index];

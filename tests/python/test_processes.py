@@ -264,9 +264,40 @@ def test_doctor():
         assert word in done.stdout
 
 
+def test_backward_runs_on_its_caller():
+    run_python(
+        """
+        import threading
+        import torch
+
+        def threads_of_backward():
+            x = torch.ones(2, device="tpu", requires_grad=True)
+            found = []
+            x.register_hook(lambda grad: found.append(threading.get_ident()))
+            (x * 2).sum().backward()
+            assert x.grad.tolist() == [2, 2]
+            return found
+
+        def check():
+            assert threads_of_backward() == [threading.get_ident()]
+            with torch.autograd.set_multithreading_enabled(True):
+                assert threads_of_backward() != [threading.get_ident()]
+            checked.append(True)
+
+        assert torch.autograd.is_multithreading_enabled()  # nothing is changed before the device is used
+        checked = []
+        check()
+        other = threading.Thread(target=check)
+        other.start()
+        other.join()
+        assert len(checked) == 2
+        """
+    )
+
+
 def test_exit_waits_for_the_threads_of_backward():
-    # A thread of autograd's that is still to drop its last task when the interpreter ends would abort the process. Here
-    # that thread gets what other processes leave of one processor.
+    # Backwards told to run on autograd's threads: one that has its last task to drop when the interpreter ends would
+    # abort the process. Here that thread gets what other processes leave of one processor.
     run_python(
         """
         import contextlib, os, subprocess, sys, threading, time
@@ -283,6 +314,7 @@ def test_exit_waits_for_the_threads_of_backward():
         subprocess.Popen([sys.executable, "-c", busy])
         time.sleep(0.3)
         layer = torch.nn.Linear(3, 3, device="tpu")
+        torch.autograd.set_multithreading_enabled(True)
         layer.weight.register_hook(run_last)
         layer.bias.register_hook(run_last)
         layer(torch.ones(3, device="tpu")).sum().backward()
