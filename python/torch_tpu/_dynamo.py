@@ -133,19 +133,6 @@ def _register_random(module):
     module.register_graphsafe_rng_device_type("tpu")
 
 
-def _ask_quickly_for_the_stream(module):
-    """Every compiled call begins with this question, which torch answers in Python."""
-    import torch
-
-    original, of_device = module.get_current_stream, torch._C._accelerator_getStream
-
-    @functools.wraps(original)
-    def get_current_stream(device):
-        return original(device) if device.index is None else of_device(device.index)
-
-    module.get_current_stream = get_current_stream
-
-
 def _keep_steps_on_the_device(module):
     """A compiled optimizer that starts there counts its steps on the device, as on those that torch lists by name."""
     original = module.OptimizerVariable._set_capturable
@@ -164,7 +151,6 @@ def _keep_steps_on_the_device(module):
 _ON_IMPORT = {
     "torch._dynamo.device_interface": _register_interface,
     "torch._functorch._aot_autograd.utils": _register_random,
-    "torch._dynamo.utils": _ask_quickly_for_the_stream,
     "torch._dynamo.variables.optimizer": _keep_steps_on_the_device,
     "torch._inductor.compile_fx": _take_over_inductor,
 }
