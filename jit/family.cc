@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "jit/metrics.h"
+
 namespace tpu {
 namespace {
 
@@ -210,6 +212,7 @@ std::shared_ptr<FragmentFamily> FamilyTable::Find(const Fragment& fragment) {
   std::shared_ptr<FragmentFamily> family = known.lock();
   if (!family) {
     family = std::make_shared<FragmentFamily>(fragment);
+    Metrics::Get().fragment_families.fetch_add(1, std::memory_order_relaxed);
     known = family;
   }
   return family;

@@ -61,7 +61,8 @@ class Explanation:
             None,
             [
                 (
-                    f"{recorded} operations in {launched} fragments, {c['fragments_distinct']} of them distinct, "
+                    f"{recorded} operations in {launched} fragments, {c['fragments_distinct']} of them distinct "
+                    f"({c['fragment_families']} but for their sizes), "
                     f"{c['fragments_given_up']} given up (TORCH_TPU_KNOWN_OPS)",
                 ),
                 (f"{c['dropped_ops']} operations dropped because nobody could read their results",),

@@ -83,7 +83,9 @@ def halves(size, device):
 
 @pytest.mark.parametrize("function", [head, attention, table, joined, scattered, divided, written])
 def test_one_program_serves_many_sizes(function):
+    families, distinct = counted("fragment_families"), counted("fragments_distinct")
     compiles, served = run_at(function, SIZES, rtol=1e-4, atol=1e-5)
+    assert counted("fragment_families") - families <= compiles < counted("fragments_distinct") - distinct
     assert served >= len(SIZES) - 3
     assert compiles <= (5 if function is joined else 3)  # whose roll is another program at the smallest sizes
 
