@@ -21,8 +21,9 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 TUNED_MALLOC = "glibc.malloc.hugetlb=1:glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=8589934592"
 THREADS = 2
-# Peers that are this device: the embedded one, and the CPU plugin of PJRT.
-OURS = ("tpu", "pjrt")
+# Peers that are this device: the embedded one, the CPU plugin of PJRT, and the embedded one that knows a fragment only
+# while somebody holds it.
+OURS = ("tpu", "pjrt", "forgetful")
 
 
 @dataclasses.dataclass
@@ -57,6 +58,8 @@ def environment(peer, cache=None):
     if peer in OURS:
         env["TORCH_TPU_THREADS"] = str(THREADS)
         env["TORCH_TPU_PLUGIN"] = "cpu" if peer == "pjrt" else "host"
+        if peer == "forgetful":
+            env["TORCH_TPU_KNOWN_OPS"] = "1"
         if cache:
             env["TORCH_TPU_CACHE"] = str(cache)
     else:

@@ -82,7 +82,7 @@ def measure():
     steps = harness.interleave("compile", "step", ("tpu", "inductor"), rounds=7, iterations=2, warm_up=12)
     rows += harness.rows_against("compiled GPT step", steps, {"inductor": 0.85})
     for case in ("call", "call with gradients"):
-        calls = harness.interleave("compile", case, ("tpu", "inductor"), rounds=9, iterations=1000, warm_up=1000)
+        calls = harness.interleave("compile", case, ("tpu", "inductor"), rounds=21, iterations=1000, warm_up=2000)
         rows += harness.rows_against(f"compiled {case}", calls, {"inductor": 1.0})
     return rows + harness.rows_against("compiled GPT, first result", first_result(rounds=1), {"inductor": 0.1})
 

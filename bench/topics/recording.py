@@ -2,11 +2,20 @@
 
 An iteration records 200 operations and then cuts the window without waiting for the device, as a program's reads do:
 the time of an operation includes its share of the cut. Between two rounds the device is left to finish.
+
+Host time of a training step of the GPT of gpt.py (its layers at a small width, which is the same work for the host;
+forward, loss, backward, gradient clipping, AdamW, no read): the processor time of the thread that calls, while the
+device has nothing else to do and nothing is compiled. *Followed*: the loop is known. *Recorded
+fresh*: operations and kinds of tensors are known, the step's fragments are new (a layer's once, not for each layer).
+*Never seen*: of another width and context, so that each operation is on new kinds of tensors. PyTorch's own work is in
+all of them.
 """
 
 import ctypes
+import itertools
 import pathlib
 import sys
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import harness
@@ -19,8 +28,6 @@ def from_python(operation):
     """A case that runs operation(x, y) 200 times; the time is that of one operation, in microseconds."""
 
     def build(peer):
-        import time
-
         import torch
 
         device = harness.device_of(peer)
@@ -44,9 +51,6 @@ def new_sizes(operation):
     """A case that runs operation(x), of 4 operations, 50 times, each on a size not seen before."""
 
     def build(peer):
-        import itertools
-        import time
-
         import torch
 
         x = torch.ones(1 << 18, device=harness.device_of(peer))
@@ -79,6 +83,70 @@ def from_cpp(function):
     return build
 
 
+def host_time(step):
+    start = time.thread_time()
+    step()
+    return harness.Timed((time.thread_time() - start) * 1e3)
+
+
+def gpt_step(peer, number=0):
+    """A training step of a GPT whose sizes are those of `number` alone."""
+    sys.path.insert(0, str(harness.HERE.parent / "examples"))
+    import char_gpt
+    import torch
+
+    device = harness.device_of(peer)
+    config = char_gpt.Config(width=12 * (4 + number), context=8 + number)
+    model = char_gpt.CharGPT(config).to(device)
+    optimizer = char_gpt.make_optimizer(model, 1e-3, 0.1)
+
+    def step():
+        tokens = torch.randint(config.vocabulary, (2, config.context + 1)).to(device)
+        loss = char_gpt.loss_of(model, tokens[:, :-1], tokens[:, 1:])
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+    return step
+
+
+def settle(peer):
+    """Everything that was asked for is done, compiling too."""
+    if peer in harness.OURS:
+        import torch
+
+        torch.tpu.synchronize()
+        torch.tpu.wait_for_compiles()
+
+
+def known_step(peer):
+    import torch
+
+    step = gpt_step(peer)
+    sizes = itertools.count(1)
+
+    def iteration():
+        settle(peer)
+        if peer == "forgetful":  # a new fragment has those that nobody holds given up
+            torch.ones(next(sizes), device="tpu").neg_()
+            settle(peer)
+        return host_time(step)
+
+    return iteration
+
+
+def new_step(peer):
+    numbers = itertools.count(1)
+
+    def iteration():
+        step = gpt_step(peer, next(numbers))
+        settle(peer)
+        return host_time(step)
+
+    return iteration
+
+
 NEW_SIZES = "an operation at ever new sizes, Python"
 CASES = {
     "x + y of 4 elements, Python": from_python(lambda x, y: x + y),
@@ -88,15 +156,29 @@ CASES = {
     "at::add of 4 elements, C++": from_cpp("record_add"),
     "Tensor::add_ of 4 elements, C++": from_cpp("record_add_in_place"),
 }
+SMALL = tuple(CASES)
+CASES |= {"known step": known_step, "new step": new_step}
+
+
+def steps():
+    peers = ("tpu", "forgetful", "eager")
+    known = harness.interleave("recording", "known step", peers, rounds=31, iterations=3, warm_up=15)
+    new = harness.interleave("recording", "new step", ("tpu",), rounds=9, iterations=1, warm_up=2)
+    name, followed = "GPT step followed, host time", known["tpu"]
+    return [
+        harness.Row(name, followed, "recorded fresh", known["forgetful"], 0.2),
+        harness.Row(name, followed, "never seen", new["tpu"], 0.2),
+        harness.Row(name, followed, "eager, kernels included", known["eager"]),
+    ]
 
 
 def measure():
     rows = []
-    for name in CASES:
+    for name in SMALL:
         times = harness.interleave("recording", name, ("tpu", "eager"), rounds=15, iterations=20, warm_up=50)
         bound = None if name == NEW_SIZES else 0.5 if "C++" in name else 0.8
         rows.append(harness.Row(name, times["tpu"], "eager", times["eager"], bound, unit="us"))
-    return rows
+    return rows + steps()
 
 
 if __name__ == "__main__":
