@@ -89,7 +89,7 @@ Gradients Differentiate(const Attention& a, Tensor dy, Tensor output, Tensor log
   DType compute = OpMath(a.query.dtype()), stored = a.query.dtype();
   Tensor scores = Scores(a);
   Tensor row = ir::Unsqueeze(ir::Convert(logsumexp, compute), -1);
-  Tensor weights = ir::Select(ir::Eq(scores, -kInfinity), 0, ir::Exp(scores - row));
+  Tensor weights = ir::Exp(scores - ir::Select(ir::Eq(row, -kInfinity), 0, row));  // zero in rows that see nothing
   Tensor rounded = ir::Convert(weights, stored), wide_dy = ir::Convert(dy, compute);
   Tensor delta = ir::Sum(wide_dy * ir::Convert(output, compute), {dy.rank() - 1}, true);
   Tensor dscores = weights * (ProductTransposed(dy, a.value, compute, ResultOf(a)) - delta);

@@ -19,6 +19,8 @@ void BuildHostPipeline(mlir::OpPassManager& passes, const Tuning& tuning) {
   function.addPass(mlir::createCanonicalizerPass());
   // Equal primitives of different calls (means, broadcasts, masks) once, before fusion would put them in two kernels.
   function.addPass(mlir::createCSEPass());
+  // The weights of attention once for forward and backward; after CSE, which finds that their scores are the same.
+  function.addPass(CreateShareSoftmaxPass());
   // Products in the one form that the matrix library takes; after CSE, which compares the simpler forms.
   function.addPass(CreatePrepareDotsPass());
   // Reductions to few results become two, so that every core has a part; before fusion, which then sees both halves.
@@ -34,6 +36,7 @@ void RegisterHostPasses() {
   mlir::registerPass([] { return CreateLowerAtenPass(); });
   mlir::registerPass([] { return CreateDecomposeWindowsPass(); });
   mlir::registerPass([] { return CreateExpandMathPass(); });
+  mlir::registerPass([] { return CreateShareSoftmaxPass(); });
   mlir::registerPass([] { return CreatePrepareDotsPass(); });
   mlir::registerPass([] { return CreateSplitReductionsPass(); });
   mlir::registerPass([] { return CreatePlaceUpdatesPass(); });

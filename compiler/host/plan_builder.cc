@@ -15,6 +15,7 @@
 #include "compiler/ir/types.h"
 #include "mlir/IR/AsmState.h"
 #include "runtime/host/arena.h"
+#include "runtime/host/tile_cut.h"
 
 namespace tpu::host {
 namespace {
@@ -91,6 +92,7 @@ class Builder {
     int output, input;
   };
   std::vector<OwnRead> own_reads_;
+  std::vector<InPlace> in_place_;
   std::vector<size_t> inputs_;  // of each step: how many of its slots it reads
   std::vector<Slices> slices_of_;
 };
@@ -245,20 +247,21 @@ absl::Status Builder::AddFusion(ir::FusionOp op) {
   return absl::OkStatus();
 }
 
-// An output may be written over an input that this kernel alone reads last, at the very index it writes. Of a part of
-// an output it is known that what is read there may be written over.
+// An output may be written over an input that this kernel alone reads last, at the very index it writes; a temporary
+// over another. Of a part of an output it is known that what is read there may be written over.
 void Builder::FindOverwrites(const LoopNest& nest, const Step& step) {
   for (size_t o = 0; o < nest.outputs.size(); ++o) {
     const Slot& to = plan_.slots[step.slots[nest.inputs.size() + o]];
     const NestNode& written = nest.nodes[nest.outputs[o].node];
-    if (to.kind != Slot::Kind::kOutput) continue;
+    if (to.kind != Slot::Kind::kOutput && to.kind != Slot::Kind::kTemp) continue;
     if (nest.has_reduce && (!nest.outputs[o].full || written.phase != nest.phases)) continue;
-    const uint64_t whole = plan_.outputs[to.index].bytes;
+    const bool output = to.kind == Slot::Kind::kOutput;
+    const uint64_t whole = output ? plan_.outputs[to.index].bytes : to.bytes;
     Expr index = nest.outputs[o].full ? nest.FullIndex() : nest.RowIndex();
     index.constant += static_cast<int64_t>(to.offset) / ir::BytesOf(written.type);
     for (size_t i = 0; i < nest.inputs.size(); ++i) {
       const Slot& from = plan_.slots[step.slots[i]];
-      if (from.kind != Slot::Kind::kInput || from.bytes != whole) continue;
+      if (from.kind != (output ? Slot::Kind::kInput : Slot::Kind::kTemp) || from.bytes != whole) continue;
       bool same = true, twice = false;
       for (const NestNode& node : nest.nodes) {
         if (node.kind != NestNode::Kind::kLoad || node.input != static_cast<int>(i)) continue;
@@ -266,11 +269,12 @@ void Builder::FindOverwrites(const LoopNest& nest, const Step& step) {
       }
       for (size_t j = 0; j < nest.inputs.size(); ++j) twice |= j != i && step.slots[j] == step.slots[i];
       if (!same || twice) continue;
-      const int output = static_cast<int>(to.index), input = static_cast<int>(from.index);
-      if (to.bytes == whole) {
-        overwrites_.push_back({output, input, plan_.steps.size()});
+      if (!output) {
+        in_place_.push_back({step.slots[nest.inputs.size() + o], step.slots[i]});
+      } else if (to.bytes == whole) {
+        overwrites_.push_back({static_cast<int>(to.index), static_cast<int>(from.index), plan_.steps.size()});
       } else {
-        own_reads_.push_back({plan_.steps.size(), output, input});
+        own_reads_.push_back({plan_.steps.size(), static_cast<int>(to.index), static_cast<int>(from.index)});
       }
     }
   }
@@ -305,9 +309,9 @@ void Builder::AddGemm(ir::DotOp op) {
   auto elements = [&](int i, DType type) {
     return static_cast<int64_t>(plan_.slots[step.slots[i]].bytes / SizeOf(type));
   };
-  Slices slices =
-      SlicesOf(step.gemm, elements(0, step.gemm.dtype), elements(1, step.gemm.dtype), elements(2, step.gemm.out_dtype));
-  AddStep(std::move(step), 2, std::move(slices));
+  const auto cuts =
+      CutsOf(step.gemm, {elements(0, step.gemm.dtype), elements(1, step.gemm.dtype), elements(2, step.gemm.out_dtype)});
+  AddStep(std::move(step), 2, Slices(cuts.begin(), cuts.end()));
 }
 
 void Builder::AddCall(ir::AtenOp op) {
@@ -426,7 +430,7 @@ absl::StatusOr<Plan> Builder::Build() {
   if (absl::Status status = AddSteps(); !status.ok()) return status;
   if (!open_) FormLoops();  // tiles depend on what divides the sizes
   Donate(TimesOf(plan_));
-  PlaceTemporaries(plan_);
+  PlaceTemporaries(plan_, in_place_);
   return std::move(plan_);
 }
 

@@ -7,6 +7,7 @@
 
 #include "mlir/IR/BuiltinTypes.h"
 #include "runtime/host/gemm.h"
+#include "runtime/host/tile_cut.h"
 
 namespace tpu::host {
 namespace {
@@ -14,36 +15,8 @@ namespace {
 constexpr int64_t kMostTiles = 64;
 constexpr int64_t kTileUnit = 8;               // tiles divide evenly among few threads
 constexpr int64_t kLeastRows = 512;            // of a product without a batch: each tile packs its right side anew
-constexpr uint64_t kMostTileBytes = 2 << 20;   // what the steps of a tile share has to stay in cache
+constexpr uint64_t kMostTileBytes = 4 << 20;   // of what a tile needs at a time, to stay in the caches of one core
 constexpr uint64_t kLeastLinkBytes = 1 << 20;  // less than that stays in cache in any case
-
-// An access walks over `count` elements by leading loops of these sizes and strides, outermost first, and within
-// [low, high] of each of their positions by the others.
-struct Walk {
-  llvm::SmallVector<int64_t> sizes, strides;
-  int64_t low = 0, high = 0;
-  int64_t count = 0;
-};
-
-// The finest cut: the number of positions of the most leading loops at each of which the walk has a part of its own.
-int64_t FinestCut(Walk walk) {
-  while (!walk.sizes.empty()) {
-    int64_t positions = 1, part = walk.count;
-    bool apart = walk.low >= 0;
-    for (size_t i = 0; i < walk.sizes.size(); ++i) {
-      positions *= walk.sizes[i];
-      if (part % walk.sizes[i] != 0) return 1;
-      part /= walk.sizes[i];
-      apart &= walk.sizes[i] == 1 || walk.strides[i] == part;
-    }
-    if (apart && walk.high < part) return positions;
-    const int64_t reach = walk.strides.back() * (walk.sizes.back() - 1);
-    (reach < 0 ? walk.low : walk.high) += reach;
-    walk.sizes.pop_back();
-    walk.strides.pop_back();
-  }
-  return 1;
-}
 
 // `index` over the nest's loops; the kept loops that number the items lead.
 int64_t CutOf(const LoopNest& nest, const KernelShape& shape, const Expr& index, int64_t count) {
@@ -154,24 +127,29 @@ bool Former::Divides(size_t step, int64_t tiles) const {
 bool Former::Fits(const std::vector<size_t>& steps, int64_t tiles) const {
   const auto inside = [&](size_t step) { return std::binary_search(steps.begin(), steps.end(), step); };
   if (llvm::any_of(edges_, [&](const Edge& e) { return e.apart && inside(e.from) && inside(e.to); })) return false;
-  std::map<uint32_t, bool> cut;  // of each slot; of those written here, by every step
-  std::set<uint32_t> written;
+  struct Use {
+    size_t first, last;
+    bool cut = true, written = false;  // by every step; by one
+  };
+  std::map<uint32_t, Use> uses;
   for (size_t step : steps) {
     if (!Divides(step, tiles)) return false;
     const std::vector<uint32_t>& slots = plan_.steps[step].slots;
     for (size_t j = 0; j < slots.size(); ++j) {
-      const bool here = slices_[step][j] % tiles == 0;
-      if (j >= inputs_[step]) written.insert(slots[j]);
-      auto [it, fresh] = cut.try_emplace(slots[j], here);
-      it->second &= here;
+      Use& use = uses.try_emplace(slots[j], Use{step, step}).first->second;
+      use.last = step;
+      use.cut &= slices_[step][j] % tiles == 0;
+      use.written |= j >= inputs_[step];
     }
   }
-  uint64_t bytes = 0;
-  for (auto [slot, sliced] : cut) {
-    if (sliced) bytes += BytesOf(slot) / static_cast<uint64_t>(tiles);
-    if (!sliced && written.count(slot)) return false;
-  }
-  return bytes <= kMostTileBytes;
+  if (llvm::any_of(uses, [](const auto& use) { return use.second.written && !use.second.cut; })) return false;
+  return llvm::all_of(steps, [&](size_t step) {
+    uint64_t bytes = 0;
+    for (const auto& [slot, use] : uses) {
+      if (use.cut && use.first <= step && step <= use.last) bytes += BytesOf(slot) / static_cast<uint64_t>(tiles);
+    }
+    return bytes <= kMostTileBytes;
+  });
 }
 
 int64_t Former::TilesOf(const std::vector<size_t>& steps) const {
@@ -262,18 +240,30 @@ Slices SlicesOf(const LoopNest& nest, const KernelShape& shape) {
   return slices;
 }
 
-Slices SlicesOf(const GemmStep& g, int64_t elements_a, int64_t elements_b, int64_t elements_c) {
-  auto cut = [&](int64_t offset, const std::vector<int64_t>& strides, int64_t row, int64_t rest, int64_t count) {
-    Walk walk{{g.batch.begin(), g.batch.end()}, {strides.begin(), strides.end()}, offset, offset + rest, count};
-    walk.sizes.push_back(g.m);
-    walk.strides.push_back(row);
-    return FinestCut(std::move(walk));
-  };
-  const int64_t a = g.trans_a ? (g.k - 1) * g.lda : g.k - 1;
-  const int64_t b = g.trans_b ? (g.n - 1) * g.ldb + g.k - 1 : (g.k - 1) * g.ldb + g.n - 1;
-  return {cut(g.offset_a, g.stride_a, g.trans_a ? 1 : g.lda, a, elements_a),
-          cut(g.offset_b, g.stride_b, 0, b, elements_b), cut(g.offset_c, g.stride_c, g.ldc, g.n - 1, elements_c)};
+namespace {
+
+// Temporaries that no step outside their loop uses. Each of its steps cuts them alike, or they had not been joined.
+void KeepInTiles(Plan& plan) {
+  constexpr size_t kNone = SIZE_MAX, kSeveral = SIZE_MAX - 1;
+  std::vector<size_t> only_user(plan.slots.size(), kNone);  // a loop, or several steps that are not one loop's
+  for (size_t s = 0; s < plan.steps.size(); ++s) {
+    size_t loop = 0;
+    while (loop < plan.tile_loops.size() && s >= plan.tile_loops[loop].first + size_t{plan.tile_loops[loop].count})
+      ++loop;
+    const bool inside = loop < plan.tile_loops.size() && s >= plan.tile_loops[loop].first;
+    for (uint32_t slot : plan.steps[s].slots) {
+      const bool first = only_user[slot] == kNone || only_user[slot] == loop;
+      only_user[slot] = inside && first ? loop : kSeveral;
+    }
+  }
+  for (size_t slot = 0; slot < plan.slots.size(); ++slot) {
+    if (plan.slots[slot].kind == Slot::Kind::kTemp && only_user[slot] < kSeveral) {
+      plan.slots[slot].kind = Slot::Kind::kTile;
+    }
+  }
 }
+
+}  // namespace
 
 std::vector<size_t> FormTileLoops(Plan& plan, const std::vector<Slices>& slices, const std::vector<size_t>& inputs) {
   Former former(plan, slices, inputs);
@@ -291,6 +281,7 @@ std::vector<size_t> FormTileLoops(Plan& plan, const std::vector<Slices>& slices,
     }
   }
   plan.steps = std::move(steps);
+  KeepInTiles(plan);
   return former_number;
 }
 

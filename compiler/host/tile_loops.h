@@ -12,14 +12,13 @@
 
 namespace tpu::host {
 
-// For each slot of a step, how finely the step's tiles cut it: when T divides the number, tile t of T touches the t-th
-// of T equal parts of the slot and nothing else. 1: any tile may touch anything.
+// For each slot of a step, how finely the step's tiles cut it (runtime/host/tile_cut.h).
 using Slices = std::vector<int64_t>;
 Slices SlicesOf(const LoopNest& nest, const KernelShape& shape);  // inputs, then outputs
-Slices SlicesOf(const GemmStep& gemm, int64_t elements_a, int64_t elements_b, int64_t elements_c);
 
-// Fills plan.tile_loops and brings the steps of each together. slices: of each step, empty where it has no tiles.
-// inputs: how many of a step's slots it reads (the others it writes). Returns the former number of each step.
+// Fills plan.tile_loops, brings the steps of each together and makes temporaries that no other step uses its own.
+// slices: of each step, empty where it has no tiles. inputs: how many of a step's slots it reads (the others it
+// writes). Returns the former number of each step.
 std::vector<size_t> FormTileLoops(Plan& plan, const std::vector<Slices>& slices, const std::vector<size_t>& inputs);
 
 }  // namespace tpu::host

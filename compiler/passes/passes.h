@@ -14,6 +14,7 @@ namespace tpu {
 std::unique_ptr<mlir::Pass> CreateDecomposeWindowsPass(bool indices_only = false);
 std::unique_ptr<mlir::Pass> CreateExpandMathPass();
 std::unique_ptr<mlir::Pass> CreatePrepareDotsPass();
+std::unique_ptr<mlir::Pass> CreateShareSoftmaxPass();
 std::unique_ptr<mlir::Pass> CreateSplitReductionsPass();
 
 // Attribute of a function that is compiled at several sizes for one program: its own.

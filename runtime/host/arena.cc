@@ -2,9 +2,76 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <utility>
 
 namespace tpu::host {
+namespace {
+
+// Of each slot: the first and the last time that a step uses it.
+struct Life {
+  size_t first = SIZE_MAX, last = 0;
+};
+std::vector<Life> LivesOf(const Plan& plan, const std::vector<size_t>& times) {
+  std::vector<Life> lives(plan.slots.size());
+  for (size_t s = 0; s < plan.steps.size(); ++s) {
+    for (uint32_t slot : plan.steps[s].slots) {
+      lives[slot].first = std::min(lives[slot].first, times[s]);
+      lives[slot].last = std::max(lives[slot].last, times[s]);
+    }
+  }
+  return lives;
+}
+
+// Offsets of the slots of one kind; returns the bytes that they take together. bytes_of: what a slot needs.
+template <typename BytesOf>
+uint64_t Place(Plan& plan, Slot::Kind kind, const std::vector<Life>& lives, absl::Span<const InPlace> in_place,
+               BytesOf bytes_of) {
+  struct Placed {
+    size_t slot;
+    uint64_t bytes, begin = 0;
+    uint64_t end() const { return begin + bytes; }
+  };
+  std::vector<Placed> placed;
+  for (size_t i = 0; i < plan.slots.size(); ++i) {
+    if (plan.slots[i].kind != kind || lives[i].first == SIZE_MAX) continue;
+    placed.push_back({i, (std::max<uint64_t>(bytes_of(i), 1) + kAlignment - 1) / kAlignment * kAlignment});
+  }
+  std::stable_sort(placed.begin(), placed.end(), [](const Placed& x, const Placed& y) { return x.bytes > y.bytes; });
+  const auto written_over = [&](size_t value, size_t source) {
+    return lives[source].last == lives[value].first &&
+           std::any_of(in_place.begin(), in_place.end(),
+                       [&](const InPlace& p) { return p.value == value && p.source == source; });
+  };
+  uint64_t total = 0;
+  for (auto it = placed.begin(); it != placed.end(); ++it) {
+    std::vector<Placed> busy;  // while the value lives
+    std::copy_if(placed.begin(), it, std::back_inserter(busy), [&](const Placed& other) {
+      const Life &x = lives[it->slot], &y = lives[other.slot];
+      return y.first <= x.last && x.first <= y.last;
+    });
+    std::sort(busy.begin(), busy.end(), [](const Placed& x, const Placed& y) { return x.begin < y.begin; });
+    const auto shared = std::find_if(busy.begin(), busy.end(), [&](const Placed& p) {
+      return p.bytes == it->bytes && (written_over(it->slot, p.slot) || written_over(p.slot, it->slot)) &&
+             std::none_of(busy.begin(), busy.end(), [&](const Placed& other) {
+               return other.slot != p.slot && other.begin < p.end() && p.begin < other.end();
+             });
+    });
+    if (shared != busy.end()) {
+      it->begin = shared->begin;
+    } else {
+      for (const Placed& other : busy) {
+        if (it->end() <= other.begin) break;
+        it->begin = std::max(it->begin, other.end());
+      }
+    }
+    plan.slots[it->slot].offset = it->begin;
+    total = std::max(total, it->end());
+  }
+  return total;
+}
+
+}  // namespace
 
 std::vector<size_t> TimesOf(const Plan& plan) {
   std::vector<size_t> times(plan.steps.size());
@@ -15,43 +82,18 @@ std::vector<size_t> TimesOf(const Plan& plan) {
   return times;
 }
 
-void PlaceTemporaries(Plan& plan) {
-  const std::vector<size_t> times = TimesOf(plan);
-  struct Life {
-    size_t first = SIZE_MAX, last = 0;
-  };
-  std::vector<Life> lives(plan.slots.size());
-  for (size_t s = 0; s < plan.steps.size(); ++s) {
-    for (uint32_t slot : plan.steps[s].slots) {
-      lives[slot].first = std::min(lives[slot].first, times[s]);
-      lives[slot].last = std::max(lives[slot].last, times[s]);
-    }
-  }
-  struct Placed {
-    size_t first, last;
-    uint64_t begin, end;
-  };
-  std::vector<Placed> placed;
-  plan.arena_bytes = 0;
-  for (size_t i = 0; i < plan.slots.size(); ++i) {
-    Slot& slot = plan.slots[i];
-    if (slot.kind != Slot::Kind::kTemp) continue;
-    if (lives[i].first == SIZE_MAX) continue;
-    const uint64_t bytes = (std::max<uint64_t>(slot.bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
-    std::vector<std::pair<uint64_t, uint64_t>> busy;
-    for (const Placed& p : placed) {
-      if (p.first <= lives[i].last && lives[i].first <= p.last) busy.push_back({p.begin, p.end});
-    }
-    std::sort(busy.begin(), busy.end());
-    uint64_t at = 0;
-    for (auto [begin, end] : busy) {
-      if (at + bytes <= begin) break;
-      at = std::max(at, end);
-    }
-    slot.offset = at;
-    placed.push_back({lives[i].first, lives[i].last, at, at + bytes});
-    plan.arena_bytes = std::max(plan.arena_bytes, at + bytes);
-  }
+void PlaceTemporaries(Plan& plan, absl::Span<const InPlace> in_place) {
+  plan.arena_bytes = Place(plan, Slot::Kind::kTemp, LivesOf(plan, TimesOf(plan)), {},
+                           [&](size_t slot) { return plan.slots[slot].bytes; });
+  // One thread runs the steps of a tile in their order.
+  std::vector<size_t> order(plan.steps.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  const std::vector<Life> lives = LivesOf(plan, order);
+  plan.thread_bytes = Place(plan, Slot::Kind::kTile, lives, in_place, [&](size_t slot) {
+    const auto loop = std::find_if(plan.tile_loops.begin(), plan.tile_loops.end(),
+                                   [&](const TileLoop& l) { return lives[slot].last < l.first + size_t{l.count}; });
+    return plan.slots[slot].bytes / static_cast<uint64_t>(loop->tiles);
+  });
 }
 
 }  // namespace tpu::host

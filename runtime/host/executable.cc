@@ -8,6 +8,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "runtime/host/arena.h"
 #include "runtime/host/copy.h"
 #include "runtime/host/gemm.h"
 #include "runtime/host/kernel_cache.h"
@@ -49,6 +50,11 @@ class PlanExecutable final : public Executable {
   absl::StatusOr<BufferRef> BufferOf(uint32_t slot, const Frame& frame) const;
   absl::StatusOr<BufferRef> Detached(BufferRef result, uint64_t bytes, const Frame& frame) const;
   Pointers PointersOf(const Step& step, Frame& frame) const;
+  // Where the arena's part of a thread begins; of the number of threads: where the arena ends.
+  uint64_t TileArena(int thread) const {
+    const auto align = [](uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; };
+    return align(plan_.arena_bytes) + align(plan_.thread_bytes) * static_cast<uint64_t>(thread);
+  }
 
   Device* const device_;
   Plan plan_;
@@ -173,8 +179,8 @@ absl::Status PlanExecutable::Allocate(Frame& frame) const {
     if (!buffer.ok()) return buffer.status();
     frame.outputs[i] = *std::move(buffer);
   }
-  if (plan_.arena_bytes > 0) {
-    absl::StatusOr<BufferRef> arena = device_->Allocate(plan_.arena_bytes);
+  if (const uint64_t bytes = TileArena(NumThreads()); bytes > 0) {
+    absl::StatusOr<BufferRef> arena = device_->Allocate(bytes);
     if (!arena.ok()) return arena.status();
     frame.arena = *std::move(arena);
   }
@@ -202,7 +208,8 @@ void PlanExecutable::Resolve(Frame& frame) const {
         at = constants_ ? static_cast<char*>(constants_->data()) + slot.offset : nullptr;
         break;
       case Slot::Kind::kCall:
-        break;  // by the step that makes it
+      case Slot::Kind::kTile:
+        break;  // by the step that makes it, by the tile
     }
     frame.slots[i] = at;
   }
@@ -244,14 +251,22 @@ absl::Status PlanExecutable::RunTiles(const TileLoop& loop, Frame& frame) const 
   const absl::Span<const Step> steps = absl::MakeConstSpan(plan_.steps).subspan(loop.first, loop.count);
   absl::InlinedVector<Pointers, 8> pointers;
   for (const Step& step : steps) pointers.push_back(PointersOf(step, frame));
+  // Steps count from the value's beginning, so that is where a thread's tile is put.
+  const auto place = [&](const Slot& slot, int64_t tile) {
+    const uintptr_t at = reinterpret_cast<uintptr_t>(frame.arena->data()) + TileArena(ThreadNumber()) + slot.offset;
+    return reinterpret_cast<void*>(at - slot.bytes / static_cast<uint64_t>(loop.tiles) * static_cast<uint64_t>(tile));
+  };
   auto run = [&](size_t i, int64_t tile) {
     const Step& step = steps[i];
-    void** at = pointers[i].data();
+    Pointers at = pointers[i];
+    for (size_t j = 0; j < step.slots.size(); ++j) {
+      if (const Slot& slot = plan_.slots[step.slots[j]]; slot.kind == Slot::Kind::kTile) at[j] = place(slot, tile);
+    }
     const int64_t extent = (step.kind == Step::Kind::kGemm ? RowsOf(step.gemm) : step.kernel.extent()) / loop.tiles;
     if (step.kind == Step::Kind::kGemm) {
       RunGemmRows(step.gemm, at[0], at[1], at[2], tile * extent, (tile + 1) * extent);
     } else {
-      functions_[step.kernel.kernel](at, tile * extent, (tile + 1) * extent);
+      functions_[step.kernel.kernel](at.data(), tile * extent, (tile + 1) * extent);
     }
   };
   ParallelFor(loop.tiles, 1, [&](int64_t begin, int64_t end) {
@@ -319,8 +334,10 @@ absl::StatusOr<BufferRef> PlanExecutable::BufferOf(uint32_t slot_number, const F
       return MakeRef<Buffer>(frame.slots[slot_number], slot.bytes, [whole = frame.arena] {});
     case Slot::Kind::kConstant:
       return MakeRef<Buffer>(frame.slots[slot_number], slot.bytes, [whole = constants_] {});
+    case Slot::Kind::kTile:
+      break;
   }
-  return absl::InternalError("slot of unknown kind");
+  return absl::InternalError("a slot that no call may use");
 }
 
 // A kernel may return an operand of its own (contiguous() of what is contiguous). Where that memory is not the

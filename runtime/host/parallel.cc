@@ -58,6 +58,11 @@ int NumThreads() {
   return threads;
 }
 
+int ThreadNumber() {
+  // What makes only one piece may run on a thread that TBB does not know.
+  return std::clamp(tbb::this_task_arena::current_thread_index(), 0, NumThreads() - 1);
+}
+
 void ParallelFor(int64_t extent, int64_t grain, absl::FunctionRef<void(int64_t, int64_t)> body) {
   if (extent <= 0) return;
   const int64_t threads = NumThreads();

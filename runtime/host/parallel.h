@@ -12,6 +12,9 @@ namespace tpu::host {
 // The caller is one of them.
 int NumThreads();
 
+// Of a thread that runs a piece of a loop: below NumThreads(), and no other's at the same time.
+int ThreadNumber();
+
 // body(begin, end) over pieces that cover [0, extent), each of at least `grain` where the extent has that much. What
 // makes only one piece runs inline on the caller. The pieces depend on the extent, grain and NumThreads() alone.
 void ParallelFor(int64_t extent, int64_t grain, absl::FunctionRef<void(int64_t begin, int64_t end)> body);

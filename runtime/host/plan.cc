@@ -10,7 +10,7 @@
 namespace tpu::host {
 namespace {
 
-constexpr std::string_view kMagic = "TPUHOST4";
+constexpr std::string_view kMagic = "TPUHOST5";
 
 // Writing and reading share one description of the format (the Visit functions): a field can't be in one alone.
 // Numbers take 64 bits each, whatever their type.
@@ -160,7 +160,7 @@ void Visit(V& v, OutputSpec& o) {
 template <typename V>
 void Visit(V& v, Plan& p) {
   v(p.slots), v(p.steps), v(p.tile_loops), v(p.kernels), v(p.outputs);
-  v(p.num_inputs), v(p.num_call_buffers), v(p.arena_bytes), v(p.constants);
+  v(p.num_inputs), v(p.num_call_buffers), v(p.arena_bytes), v(p.thread_bytes), v(p.constants);
 }
 
 }  // namespace

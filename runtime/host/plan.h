@@ -25,6 +25,8 @@ struct Slot {
     kTemp,      // bytes [offset, offset + bytes) of the launch's arena; lifetimes that do not meet share bytes
     kCall,      // a buffer that a call step's kernel returns, used by later steps; `index` numbers these
     kConstant,  // bytes [offset, offset + bytes) of Plan::constants
+    kTile,      // a value of one tile loop's own, of which each thread has room for a tile: bytes
+                // [offset, offset + bytes / tiles) of its part of the arena; every tile is written over the last
   };
   Kind kind = Kind::kTemp;
   uint32_t index = 0;
@@ -119,7 +121,8 @@ struct Plan {
   std::vector<OutputSpec> outputs;
   uint32_t num_inputs = 0;
   uint32_t num_call_buffers = 0;
-  uint64_t arena_bytes = 0;
+  uint64_t arena_bytes = 0;  // and of it for each thread, behind these
+  uint64_t thread_bytes = 0;
   std::string constants;
 
   std::string Serialize() const;

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/host/gemm.h"
+#include "runtime/host/tile_cut.h"
 
 namespace tpu::host {
 namespace {
@@ -24,6 +25,7 @@ class Checker {
   absl::Status Run() {
     if (plan_.num_inputs > kMost || plan_.num_call_buffers > kMost) return Bad("too many inputs or call buffers");
     if (plan_.arena_bytes > kMostBytes) return Bad("arena of ", plan_.arena_bytes, " bytes");
+    if (plan_.thread_bytes > kMostThreadBytes) return Bad("arena of ", plan_.thread_bytes, " bytes a thread");
     if (absl::Status s = Outputs(); !s.ok()) return s;
     for (size_t i = 0; i < plan_.slots.size(); ++i) {
       if (absl::Status s = OneSlot(i); !s.ok()) return s;
@@ -42,7 +44,7 @@ class Checker {
 
  private:
   static constexpr uint32_t kMost = 1 << 24;
-  static constexpr uint64_t kMostBytes = uint64_t{1} << 60;
+  static constexpr uint64_t kMostBytes = uint64_t{1} << 60, kMostThreadBytes = uint64_t{1} << 40;
 
   absl::Status Outputs() {
     for (size_t i = 0; i < plan_.outputs.size(); ++i) {
@@ -90,6 +92,8 @@ class Checker {
       case Slot::Kind::kConstant:
         return Within(s.offset, s.bytes, plan_.constants.size()) ? absl::OkStatus()
                                                                  : Bad("slot ", i, " leaves the constants");
+      case Slot::Kind::kTile:
+        return absl::OkStatus();  // by the loop that uses it
     }
     return Bad("slot ", i, " of unknown kind");
   }
@@ -208,6 +212,29 @@ class Checker {
     return status;
   }
 
+  // What a step of a loop of so many tiles (0: of none) touches of values that threads have a tile of.
+  absl::Status Tiles(size_t step, int64_t tiles) const {
+    const Step& s = plan_.steps[step];
+    for (size_t j = 0; j < s.slots.size(); ++j) {
+      const Slot& slot = plan_.slots[s.slots[j]];
+      if (slot.kind != Slot::Kind::kTile) continue;
+      if (tiles == 0) return Bad("step ", step, " is in no tile loop and uses a value of one");
+      const uint64_t parts = static_cast<uint64_t>(tiles);
+      if (slot.bytes % parts != 0 || !Within(slot.offset, slot.bytes / parts, plan_.thread_bytes)) {
+        return Bad("step ", step, ": a tile of slot ", s.slots[j], " leaves its thread's part of the arena");
+      }
+      if (s.kind != Step::Kind::kGemm) continue;
+      const GemmStep& g = s.gemm;
+      if (g.n == 0 || g.k == 0 || RowsOf(g) == 0) return Bad("step ", step, " is a product of nothing, in tiles");
+      const uint64_t size = SizeOf(j == 2 ? g.out_dtype : g.dtype);
+      const int64_t elements = static_cast<int64_t>(slot.bytes / size);
+      if (slot.bytes % size != 0 || CutsOf(g, {elements, elements, elements})[j] % tiles != 0) {
+        return Bad("step ", step, ": a tile of the product leaves its part of slot ", s.slots[j]);
+      }
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status TileLoops() const {
     uint64_t next = 0;
     for (const TileLoop& loop : plan_.tile_loops) {
@@ -215,15 +242,22 @@ class Checker {
         return Bad("a tile loop over steps ", loop.first, " to ", loop.first + uint64_t{loop.count}, " of ",
                    plan_.steps.size());
       }
-      next = uint64_t{loop.first} + loop.count;
       if (loop.tiles < 1) return Bad("a loop of ", loop.tiles, " tiles");
+      for (; next < loop.first; ++next) {
+        if (absl::Status status = Tiles(next, 0); !status.ok()) return status;
+      }
+      next = uint64_t{loop.first} + loop.count;
       for (uint64_t i = loop.first; i < next; ++i) {
         const Step& s = plan_.steps[i];
         if (s.kind != Step::Kind::kKernel && s.kind != Step::Kind::kGemm) return Bad("step ", i, " has no tiles");
         if ((s.kind == Step::Kind::kGemm ? RowsOf(s.gemm) : s.kernel.extent()) % loop.tiles != 0) {
           return Bad("step ", i, " does not divide into ", loop.tiles, " tiles");
         }
+        if (absl::Status status = Tiles(i, loop.tiles); !status.ok()) return status;
       }
+    }
+    for (; next < plan_.steps.size(); ++next) {
+      if (absl::Status status = Tiles(next, 0); !status.ok()) return status;
     }
     return absl::OkStatus();
   }

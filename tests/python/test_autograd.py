@@ -217,6 +217,7 @@ ATTENTION = {
     "scaled": {"is_causal": True, "scale": 0.3},
     "mask": {"attn_mask": torch.randn(10, 10)},
     "bool_mask": {"attn_mask": torch.ones(10, 10, dtype=torch.bool).tril(2)},
+    "first_sees_nothing": {"attn_mask": torch.ones(10, 10, dtype=torch.bool).tril(-1)},
 }
 
 

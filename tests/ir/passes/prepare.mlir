@@ -1,4 +1,4 @@
-// RUN: tpu-opt %s --split-input-file --prepare-dots --split-reductions --decompose-windows | FileCheck %s
+// RUN: tpu-opt %s --split-input-file --share-softmax --prepare-dots --split-reductions --decompose-windows | FileCheck %s
 
 // A matrix that lies turned stays as it is.
 // CHECK-LABEL: @dot
@@ -51,4 +51,73 @@ func.func @pool(%x: tensor<1x4x4xf32>) -> tensor<1x2x2xf32> {
   %0 = tpu.window_reduce max %x window [2, 2] strides [2, 2] dilation [1, 1] padding [0, 0] [0, 0]
       : (tensor<1x4x4xf32>) -> tensor<1x2x2xf32>
   return %0 : tensor<1x2x2xf32>
+}
+
+// -----
+// exp(x - logsumexp(x)) is the softmax that is there.
+// CHECK-LABEL: @rebuilt_softmax
+// CHECK: tpu.exp
+// CHECK-NOT: tpu.exp
+// CHECK: %[[W:.*]] = tpu.mul
+// CHECK-NOT: tpu.log
+// CHECK: return %[[W]], %[[W]]
+func.func @rebuilt_softmax(%x: tensor<40x50xf32>) -> (tensor<40x50xf32>, tensor<40x50xf32>) {
+  %zero = tpu.constant dense<0.0> : tensor<40x1xf32>
+  %one = tpu.constant dense<1.0> : tensor<40x1xf32>
+  %low = tpu.constant dense<0xFF800000> : tensor<40x1xf32>
+  %0 = tpu.reduce max %x [1] : (tensor<40x50xf32>) -> tensor<40xf32>
+  %1 = tpu.reshape %0 : (tensor<40xf32>) -> tensor<40x1xf32>
+  %2 = tpu.compare eq %1, %low : tensor<40x1xf32>
+  %shift = tpu.select %2, %zero, %1 : tensor<40x1xi1>, tensor<40x1xf32>
+  %3 = tpu.broadcast %shift [0, 1] : (tensor<40x1xf32>) -> tensor<40x50xf32>
+  %4 = tpu.sub %x, %3 : tensor<40x50xf32>
+  %e = tpu.exp %4 : tensor<40x50xf32>
+  %5 = tpu.reduce sum %e [1] : (tensor<40x50xf32>) -> tensor<40xf32>
+  %sum = tpu.reshape %5 : (tensor<40xf32>) -> tensor<40x1xf32>
+  %6 = tpu.div %one, %sum : tensor<40x1xf32>
+  %7 = tpu.compare eq %sum, %zero : tensor<40x1xf32>
+  %8 = tpu.select %7, %zero, %6 : tensor<40x1xi1>, tensor<40x1xf32>
+  %9 = tpu.broadcast %8 [0, 1] : (tensor<40x1xf32>) -> tensor<40x50xf32>
+  %weights = tpu.mul %e, %9 : tensor<40x50xf32>
+  %10 = tpu.log %sum : tensor<40x1xf32>
+  %lse = tpu.add %10, %shift : tensor<40x1xf32>
+  %11 = tpu.compare eq %lse, %low : tensor<40x1xf32>
+  %12 = tpu.select %11, %zero, %lse : tensor<40x1xi1>, tensor<40x1xf32>
+  %13 = tpu.broadcast %12 [0, 1] : (tensor<40x1xf32>) -> tensor<40x50xf32>
+  %14 = tpu.sub %x, %13 : tensor<40x50xf32>
+  %again = tpu.exp %14 : tensor<40x50xf32>
+  return %weights, %again : tensor<40x50xf32>, tensor<40x50xf32>
+}
+
+// -----
+// Of other scores it is computed.
+// CHECK-LABEL: @other_scores
+// CHECK: tpu.exp
+// CHECK: tpu.exp
+func.func @other_scores(%x: tensor<40x50xf32>, %y: tensor<40x50xf32>) -> (tensor<40x50xf32>, tensor<40x50xf32>) {
+  %zero = tpu.constant dense<0.0> : tensor<40x1xf32>
+  %one = tpu.constant dense<1.0> : tensor<40x1xf32>
+  %low = tpu.constant dense<0xFF800000> : tensor<40x1xf32>
+  %0 = tpu.reduce max %x [1] : (tensor<40x50xf32>) -> tensor<40xf32>
+  %1 = tpu.reshape %0 : (tensor<40xf32>) -> tensor<40x1xf32>
+  %2 = tpu.compare eq %1, %low : tensor<40x1xf32>
+  %shift = tpu.select %2, %zero, %1 : tensor<40x1xi1>, tensor<40x1xf32>
+  %3 = tpu.broadcast %shift [0, 1] : (tensor<40x1xf32>) -> tensor<40x50xf32>
+  %4 = tpu.sub %x, %3 : tensor<40x50xf32>
+  %e = tpu.exp %4 : tensor<40x50xf32>
+  %5 = tpu.reduce sum %e [1] : (tensor<40x50xf32>) -> tensor<40xf32>
+  %sum = tpu.reshape %5 : (tensor<40xf32>) -> tensor<40x1xf32>
+  %6 = tpu.div %one, %sum : tensor<40x1xf32>
+  %7 = tpu.compare eq %sum, %zero : tensor<40x1xf32>
+  %8 = tpu.select %7, %zero, %6 : tensor<40x1xi1>, tensor<40x1xf32>
+  %9 = tpu.broadcast %8 [0, 1] : (tensor<40x1xf32>) -> tensor<40x50xf32>
+  %weights = tpu.mul %e, %9 : tensor<40x50xf32>
+  %10 = tpu.log %sum : tensor<40x1xf32>
+  %lse = tpu.add %10, %shift : tensor<40x1xf32>
+  %11 = tpu.compare eq %lse, %low : tensor<40x1xf32>
+  %12 = tpu.select %11, %zero, %lse : tensor<40x1xi1>, tensor<40x1xf32>
+  %13 = tpu.broadcast %12 [0, 1] : (tensor<40x1xf32>) -> tensor<40x50xf32>
+  %14 = tpu.sub %y, %13 : tensor<40x50xf32>
+  %again = tpu.exp %14 : tensor<40x50xf32>
+  return %weights, %again : tensor<40x50xf32>, tensor<40x50xf32>
 }

@@ -7,14 +7,15 @@
 namespace tpu::host {
 namespace {
 
-std::vector<TileLoop> LoopsOf(const std::string& text) {
+Plan PlanOf(const std::string& text) {
   auto program = CompileText(text);
   EXPECT_TRUE(program.ok()) << program.status();
   if (!program.ok()) return {};
   auto plan = Plan::Parse(program->bytes);
   EXPECT_TRUE(plan.ok()) << plan.status();
-  return plan.ok() ? plan->tile_loops : std::vector<TileLoop>();
+  return plan.ok() ? *std::move(plan) : Plan();
 }
+std::vector<TileLoop> LoopsOf(const std::string& text) { return PlanOf(text).tile_loops; }
 
 // (q @ k.T) ** 2 over its row's sum, times v; 16 matrices.
 constexpr char kAttention[] = R"(
@@ -32,10 +33,13 @@ constexpr char kAttention[] = R"(
   })";
 
 TEST(TileLoops, ProductsAndWhatLiesBetweenShareALoopOverTheBatch) {
-  const std::vector<TileLoop> loops = LoopsOf(kAttention);
-  ASSERT_EQ(loops.size(), 1u);
-  EXPECT_EQ(loops[0].count, 3u);
-  EXPECT_EQ(loops[0].tiles, 16);
+  const Plan plan = PlanOf(kAttention);
+  ASSERT_EQ(plan.tile_loops.size(), 1u);
+  EXPECT_EQ(plan.tile_loops[0].count, 3u);
+  EXPECT_EQ(plan.tile_loops[0].tiles, 16);
+  // What lies between is nowhere whole: a thread has room for one matrix of scores, which the weights are written over.
+  EXPECT_EQ(plan.arena_bytes, 0u);
+  EXPECT_EQ(plan.thread_bytes, 128u * 128 * 4);
 
   const int64_t batch = 16, length = 128, width = 32;
   const auto q = Ramp(batch * length * width, 0.1f, -0.7f), k = Ramp(batch * length * width, 0.2f, -1.5f);
@@ -55,6 +59,45 @@ TEST(TileLoops, ProductsAndWhatLiesBetweenShareALoopOverTheBatch) {
         double y = 0;
         for (int64_t j = 0; j < length; ++j) y += row[j] / sum * v[(b * length + j) * width + d];
         ASSERT_NEAR(got[(b * length + i) * width + d], y, 1e-4) << b << " " << i << " " << d;
+      }
+    }
+  }
+}
+
+// The scores are read again behind the weights, which so have a place of their own; the sum takes neither's.
+TEST(TileLoops, WhatIsReadLaterIsNotWrittenOver) {
+  constexpr char kText[] = R"(
+    func.func @fragment(%q: tensor<16x128x128xf32>, %k: tensor<16x128x128xf32>) -> tensor<16x128x128xf32> {
+      %s = tpu.dot %q, %k batch [0] x [0] contract [2] x [2]
+          : (tensor<16x128x128xf32>, tensor<16x128x128xf32>) -> tensor<16x128x128xf32>
+      %e = tpu.mul %s, %s : tensor<16x128x128xf32>
+      %t = tpu.dot %e, %k batch [0] x [0] contract [2] x [1]
+          : (tensor<16x128x128xf32>, tensor<16x128x128xf32>) -> tensor<16x128x128xf32>
+      %u = tpu.dot %s, %t batch [0] x [0] contract [2] x [1]
+          : (tensor<16x128x128xf32>, tensor<16x128x128xf32>) -> tensor<16x128x128xf32>
+      return %u : tensor<16x128x128xf32>
+    })";
+  const Plan plan = PlanOf(kText);
+  ASSERT_EQ(plan.tile_loops.size(), 1u);
+  EXPECT_EQ(plan.tile_loops[0].count, 4u);
+  EXPECT_EQ(plan.thread_bytes, 3u * 128 * 128 * 4);
+  // Each row of q picks a column: scores are k turned.
+  std::vector<float> q(16 * 128 * 128, 0), k(16 * 128 * 128);
+  for (size_t i = 0; i < q.size(); ++i) q[i] = i % (128 * 128) % 129 == 0 ? 1 : 0, k[i] = static_cast<float>(i % 7) - 3;
+  const auto got = RunFor<float>(kText, {Pack(q), Pack(k)});
+  ASSERT_EQ(got.size(), k.size());
+  const auto at = [&](size_t b, size_t i, size_t j) { return static_cast<double>(k[(b * 128 + i) * 128 + j]); };
+  for (size_t b : {0, 15}) {
+    for (size_t i = 0; i < 128; i += 31) {
+      for (size_t j = 0; j < 128; j += 17) {
+        double expected = 0;
+        for (size_t p = 0; p < 128; ++p) {
+          double t = 0;
+          for (size_t r = 0; r < 128; ++r) t += at(b, r, p) * at(b, r, p) * at(b, r, j);
+          expected += at(b, p, i) * t;
+        }
+        ASSERT_NEAR(got[(b * 128 + i) * 128 + j], expected, 1e-4 * std::abs(expected) + 1e-2)
+            << b << " " << i << " " << j;
       }
     }
   }

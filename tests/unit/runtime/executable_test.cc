@@ -188,6 +188,38 @@ TEST_F(ExecutableTest, RunsStepsTileByTile) {
   }
 }
 
+// (in0 in1, negated) in2: what lies between is nowhere whole. Row i of in0 is i, in1 ones, in2 doubles.
+TEST_F(ExecutableTest, AValueOfATileLoopsOwnHasRoomForATileOfEachThread) {
+  constexpr int64_t kM = 3200, kN = 8, kK = 2;
+  Plan plan;
+  plan.num_inputs = 3;
+  plan.slots = {MakeSlot(Kind::kInput, 0, kM * kK * 4), MakeSlot(Kind::kInput, 1, kK * kN * 4),
+                MakeSlot(Kind::kTile, 0, kM * kN * 4, 64), MakeSlot(Kind::kInput, 2, kN * kN * 4),
+                MakeSlot(Kind::kOutput, 0, kM * kN * 4)};
+  plan.kernels = {{"negate_row", "negate_row"}};
+  Step first, second;
+  first.kind = second.kind = Step::Kind::kGemm;
+  first.slots = {0, 1, 2}, second.slots = {2, 3, 4};
+  first.gemm = {.m = kM, .n = kN, .k = kK, .lda = kK, .ldb = kN, .ldc = kN};
+  second.gemm = {.m = kM, .n = kN, .k = kN, .lda = kN, .ldb = kN, .ldc = kN};
+  plan.steps = {first, Kernel(0, {2}, kM), second};
+  plan.outputs = {{.bytes = kM * kN * 4}};
+  std::vector<float> rows(kM * kK), twice(kN * kN);
+  for (int64_t i = 0; i < kM * kK; ++i) rows[static_cast<size_t>(i)] = static_cast<float>(i / kK);
+  for (size_t i = 0; i < kN; ++i) twice[i * kN + i] = 2;
+  for (int64_t tiles : {1, 4, 100}) {
+    plan.tile_loops = {{.first = 0, .count = 3, .tiles = tiles}};
+    plan.thread_bytes = static_cast<uint64_t>(64 + kM * kN * 4 / tiles);
+    auto executable = Load(plan);
+    ASSERT_NE(executable, nullptr);
+    Argument inputs[] = {
+        {.buffer = Upload(rows)}, {.buffer = Upload(std::vector<float>(kK * kN, 1))}, {.buffer = Upload(twice)}};
+    BufferRef output[1];
+    ASSERT_TRUE(executable->Launch(absl::MakeSpan(inputs), absl::MakeSpan(output), nullptr).ok());
+    for (int64_t i = 0; i < kM * kN; ++i) ASSERT_EQ(Floats(output[0])[i], -4.0f * (i / kN)) << tiles << " " << i;
+  }
+}
+
 TEST_F(ExecutableTest, ReportsAnIndexOutOfRangeFromATile) {
   Plan plan;
   plan.num_inputs = 2;

@@ -120,6 +120,50 @@ TEST(Plan, RefusesWhatReachesOutsideItsSlots) {
   }
 }
 
+TEST(Plan, RefusesTilesThatLeaveTheirPart) {
+  // Eight products of 4 x 3 by 3 x 8, whose results a kernel changes in place before they are multiplied again.
+  const auto make = [] {
+    Plan plan;
+    plan.num_inputs = 2;
+    plan.thread_bytes = 192;
+    plan.kernels = {{"key", "object"}};
+    plan.slots = {{Slot::Kind::kInput, 0, 0, 384},
+                  {Slot::Kind::kInput, 1, 0, 96},
+                  {Slot::Kind::kTile, 0, 64, 1024},
+                  {Slot::Kind::kInput, 1, 0, 96},
+                  {Slot::Kind::kOutput, 0, 0, 384}};
+    plan.outputs = {{.bytes = 384}};
+    Step first{.kind = Step::Kind::kGemm, .label = "dot", .slots = {0, 1, 2}}, second = first;
+    first.gemm = {.m = 4, .n = 8, .k = 3, .lda = 3, .ldb = 8, .ldc = 8};
+    first.gemm.batch = {8}, first.gemm.stride_a = {12}, first.gemm.stride_b = {0}, first.gemm.stride_c = {32};
+    second.gemm = {.m = 4, .n = 3, .k = 8, .lda = 8, .ldb = 3, .ldc = 3};
+    second.gemm.batch = {8}, second.gemm.stride_a = {32}, second.gemm.stride_b = {0}, second.gemm.stride_c = {12};
+    second.slots = {2, 3, 4};
+    plan.steps = {first, {.kind = Step::Kind::kKernel, .slots = {2}, .kernel = {.rows = 8}}, second};
+    plan.tile_loops = {{.first = 0, .count = 3, .tiles = 8}};
+    return plan;
+  };
+  ASSERT_TRUE(Plan::Parse(make().Serialize()).ok()) << Plan::Parse(make().Serialize()).status();
+  const std::pair<const char*, std::function<void(Plan&)>> changes[] = {
+      {"beyond the thread's part", [](Plan& p) { p.slots[2].offset = 128; }},
+      {"an end that overflows", [](Plan& p) { p.slots[2].offset = UINT64_MAX - 8; }},
+      {"fewer, larger tiles", [](Plan& p) { p.tile_loops[0].tiles = 4; }},
+      {"bytes that tiles do not divide", [](Plan& p) { p.slots[2].bytes = 1028; }},
+      {"used before the loop", [](Plan& p) { p.tile_loops[0] = {.first = 1, .count = 2, .tiles = 8}; }},
+      {"used behind the loop", [](Plan& p) { p.tile_loops[0].count = 2; }},
+      {"used in no loop", [](Plan& p) { p.tile_loops.clear(); }},
+      {"a result that moves on otherwise", [](Plan& p) { p.steps[0].gemm.stride_c = {16}; }},
+      {"an operand that every tile reads", [](Plan& p) { p.steps[2].gemm.stride_a = {0}; }},
+      {"a product of nothing", [](Plan& p) { p.steps[2].gemm.n = 0; }},
+      {"a huge part", [](Plan& p) { p.thread_bytes = uint64_t{1} << 50; }},
+  };
+  for (const auto& [what, change] : changes) {
+    Plan plan = make();
+    change(plan);
+    EXPECT_EQ(Plan::Parse(plan.Serialize()).status().code(), absl::StatusCode::kInvalidArgument) << what;
+  }
+}
+
 TEST(Plan, EveryTruncationIsRefused) {
   const std::string bytes = FullPlan().Serialize();
   for (size_t size = 0; size < bytes.size(); ++size) EXPECT_FALSE(Plan::Parse(bytes.substr(0, size)).ok()) << size;

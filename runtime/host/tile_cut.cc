@@ -1,0 +1,39 @@
+#include "runtime/host/tile_cut.h"
+
+#include <utility>
+
+namespace tpu::host {
+
+int64_t FinestCut(Walk walk) {
+  while (!walk.sizes.empty()) {
+    int64_t positions = 1, part = walk.count;
+    bool apart = walk.low >= 0;
+    for (size_t i = 0; i < walk.sizes.size(); ++i) {
+      positions *= walk.sizes[i];
+      if (part % walk.sizes[i] != 0) return 1;
+      part /= walk.sizes[i];
+      apart &= walk.sizes[i] == 1 || walk.strides[i] == part;
+    }
+    if (apart && walk.high < part) return positions;
+    const int64_t reach = walk.strides.back() * (walk.sizes.back() - 1);
+    (reach < 0 ? walk.low : walk.high) += reach;
+    walk.sizes.pop_back();
+    walk.strides.pop_back();
+  }
+  return 1;
+}
+
+std::array<int64_t, 3> CutsOf(const GemmStep& g, const std::array<int64_t, 3>& elements) {
+  auto cut = [&](int64_t offset, const std::vector<int64_t>& strides, int64_t row, int64_t rest, int64_t count) {
+    Walk walk{g.batch, strides, offset, offset + rest, count};
+    walk.sizes.push_back(g.m);
+    walk.strides.push_back(row);
+    return FinestCut(std::move(walk));
+  };
+  const int64_t a = g.trans_a ? (g.k - 1) * g.lda : g.k - 1;
+  const int64_t b = g.trans_b ? (g.n - 1) * g.ldb + g.k - 1 : (g.k - 1) * g.ldb + g.n - 1;
+  return {cut(g.offset_a, g.stride_a, g.trans_a ? 1 : g.lda, a, elements[0]),
+          cut(g.offset_b, g.stride_b, 0, b, elements[1]), cut(g.offset_c, g.stride_c, g.ldc, g.n - 1, elements[2])};
+}
+
+}  // namespace tpu::host

@@ -1,0 +1,29 @@
+// How finely the tiles of a step cut a value that it touches: when T divides the number, tile t of T touches the t-th
+// of T equal parts of the value and nothing else. 1: any tile may touch anything.
+//
+// Asked by the compiler, which forms tile loops, and by plan_check.cc for products. Plain functions.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "runtime/host/plan.h"
+
+namespace tpu::host {
+
+// An access walks over `count` elements by leading loops of these sizes and strides, outermost first, and within
+// [low, high] of each of their positions by the others.
+struct Walk {
+  std::vector<int64_t> sizes, strides;
+  int64_t low = 0, high = 0;
+  int64_t count = 0;
+};
+
+// The number of positions of the most leading loops at each of which the walk has a part of its own.
+int64_t FinestCut(Walk walk);
+
+// Of a product that is not empty: A, B and C, of so many elements.
+std::array<int64_t, 3> CutsOf(const GemmStep& gemm, const std::array<int64_t, 3>& elements);
+
+}  // namespace tpu::host
