@@ -181,6 +181,7 @@ void Emitter::ChooseWidth() {
 bool Emitter::HeavyBelow(int id, int phase) {
   const NestNode& node = nest_.nodes[id];
   if (node.kind == Kind::kReduce || !node.reduced || node.kind == Kind::kLoad) return false;
+  if (!nest_.IsVector(node.loops)) return false;  // computed once for the whole innermost loop
   if (scratch_.count(id)) return false;
   if (node.kind == Kind::kRandom || (node.kind == Kind::kOp && IsHeavyOp(node.op))) return true;
   return llvm::any_of(node.operands, [&](int operand) { return HeavyBelow(operand, phase); });

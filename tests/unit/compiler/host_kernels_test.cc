@@ -176,6 +176,26 @@ TEST(Row, SoftmaxIsOneKernel) {
   EXPECT_EQ(StepsOf(text).size(), 1u);
 }
 
+TEST(Row, WhatIsTheSameForAWholeRowIsComputedAgain) {
+  auto a = Ramp(24, 0.05f);
+  auto got = RunFor<float>(R"(func.func @fragment(%a: tensor<3x8xf32>) -> tensor<3x8xf32> {
+      %0 = tpu.exp %a : tensor<3x8xf32>
+      %1 = tpu.reduce sum %0 [0, 1] : (tensor<3x8xf32>) -> tensor<f32>
+      %2 = tpu.broadcast %1 [] : (tensor<f32>) -> tensor<3x8xf32>
+      %3 = tpu.mul %0, %2 : tensor<3x8xf32>
+      %4 = tpu.iota 0 : tensor<3xf32>
+      %5 = tpu.exp %4 : tensor<3xf32>
+      %6 = tpu.broadcast %5 [0] : (tensor<3xf32>) -> tensor<3x8xf32>
+      %7 = tpu.add %3, %6 : tensor<3x8xf32>
+      return %7 : tensor<3x8xf32> })",
+                           {Pack(a)});
+  std::vector<float> want(24);
+  float sum = 0;
+  for (float x : a) sum += std::exp(x);
+  for (int i = 0; i < 24; ++i) want[i] = std::exp(a[i]) * sum + std::exp(static_cast<float>(i / 8));
+  ExpectNear(got, want);
+}
+
 TEST(Index, TakeAndItsError) {
   const char* text = R"(func.func @fragment(%w: tensor<6x16xf32>, %i: tensor<3xi64>) -> tensor<3x16xf32> {
      %0 = tpu.take %w at %i along 0 : (tensor<6x16xf32>, tensor<3xi64>) -> tensor<3x16xf32>
