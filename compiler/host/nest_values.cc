@@ -1,0 +1,342 @@
+#include "compiler/host/nest_values.h"
+
+#include <cmath>
+#include <optional>
+
+#include "compiler/ir/dialect.h"
+
+namespace tpu::host {
+namespace {
+
+using llvm::Value;
+using Kind = NestNode::Kind;
+
+constexpr int64_t kLongSum = 256;  // of f32, in one accumulator
+
+// Of a constant that may be a size (what a mean divides by).
+std::optional<int64_t> WholeNumber(const NestNode& constant) {
+  constexpr double kMostExact = 1 << 24;
+  if (constant.type.isInteger(1)) return std::nullopt;
+  auto elements = mlir::cast<mlir::DenseElementsAttr>(constant.value);
+  if (mlir::isa<mlir::FloatType>(constant.type)) {
+    const llvm::APFloat value = elements.getSplatValue<llvm::APFloat>();
+    const double number = value.convertToDouble();
+    if (!value.isInteger() || value.isNegZero() || std::abs(number) > kMostExact) return std::nullopt;
+    return static_cast<int64_t>(number);
+  }
+  if (!constant.type.isIntOrIndex()) return std::nullopt;
+  const llvm::APInt value = elements.getSplatValue<llvm::APInt>();
+  return constant.type.isUnsignedInteger() ? static_cast<int64_t>(value.getZExtValue()) : value.getSExtValue();
+}
+
+}  // namespace
+
+void NestValues::For(Value* begin, Value* end, int64_t step, const Body& body) {
+  KernelFrame::For(begin, end, step, [&](Value* position) {
+    scopes_.emplace_back();
+    body(position);
+    scopes_.pop_back();
+  });
+}
+
+NestValues::Reduction NestValues::ReductionOf(mlir::Operation* op) const {
+  Reduction r;
+  r.operand = r.element = mlir::cast<mlir::RankedTensorType>(op->getOperand(0).getType()).getElementType();
+  if (auto arg = mlir::dyn_cast<ir::ArgReduceOp>(op)) {
+    r.arg = true;
+    r.fold = arg.getKind() == ir::ExtremumKind::max ? ElementOps::Fold::kMax : ElementOps::Fold::kMin;
+    return r;
+  }
+  r.fold = static_cast<ElementOps::Fold>(mlir::cast<ir::ReduceOp>(op).getKind());
+  // Of one known size, long sums are cut in parts (passes/split_reductions.cc), which keeps them accurate.
+  const bool open = llvm::any_of(nest_.loops, [](const Loop& loop) { return loop.reduced && loop.most; });
+  if (open && r.fold == ElementOps::Fold::kSum && r.element.isF32() && ReducedMost() > kLongSum) {
+    r.element = mlir::Float64Type::get(op->getContext());
+  }
+  return r;
+}
+
+NestValues::Accumulator NestValues::Start(const Reduction& r, int width) {
+  Accumulator a;
+  a.value = ops_.Identity(r.fold, r.element, width);
+  if (r.arg) a.index = Splat(I64(INT64_MAX), width);
+  return a;
+}
+
+NestValues::Accumulator NestValues::Merge(const Reduction& r, const Accumulator& a, const Accumulator& b) {
+  if (!r.arg) return {ops_.Combine(r.fold, r.element, a.value, b.value), nullptr};
+  // b wins if it is better, or as good and earlier; NaN is better than every number.
+  bool max = r.fold == ElementOps::Fold::kMax;
+  Value *better, *equal;
+  if (mlir::isa<mlir::FloatType>(r.element)) {
+    Value* a_nan = b_.CreateFCmpUNO(a.value, a.value);
+    Value* b_nan = b_.CreateFCmpUNO(b.value, b.value);
+    better = max ? b_.CreateFCmpOGT(b.value, a.value) : b_.CreateFCmpOLT(b.value, a.value);
+    better = b_.CreateOr(better, b_.CreateAnd(b_nan, b_.CreateNot(a_nan)));
+    equal = b_.CreateOr(b_.CreateFCmpOEQ(a.value, b.value), b_.CreateAnd(a_nan, b_nan));
+  } else {
+    bool u = r.element.isUnsignedInteger() || r.element.isInteger(1);
+    better = max ? (u ? b_.CreateICmpUGT(b.value, a.value) : b_.CreateICmpSGT(b.value, a.value))
+                 : (u ? b_.CreateICmpULT(b.value, a.value) : b_.CreateICmpSLT(b.value, a.value));
+    equal = b_.CreateICmpEQ(a.value, b.value);
+  }
+  Value* wins = b_.CreateOr(better, b_.CreateAnd(equal, b_.CreateICmpSLT(b.index, a.index)));
+  return {b_.CreateSelect(wins, b.value, a.value), b_.CreateSelect(wins, b.index, a.index)};
+}
+
+NestValues::Accumulator NestValues::Horizontal(const Reduction& r, Accumulator a) {
+  auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(a.value->getType());
+  if (vector == nullptr) return a;
+  int lanes = static_cast<int>(vector->getNumElements());
+  auto half = [&](Value* v, int from, int count) -> Value* {
+    if (v == nullptr) return nullptr;
+    if (count == 1) return b_.CreateExtractElement(v, from);
+    llvm::SmallVector<int> mask;
+    for (int i = 0; i < count; ++i) mask.push_back(from + i);
+    return b_.CreateShuffleVector(v, mask);
+  };
+  for (; lanes > 1; lanes /= 2) {
+    Accumulator low{half(a.value, 0, lanes / 2), half(a.index, 0, lanes / 2)};
+    Accumulator high{half(a.value, lanes / 2, lanes / 2), half(a.index, lanes / 2, lanes / 2)};
+    a = Merge(r, low, high);
+  }
+  return a;
+}
+
+// The position within the reduced loops, as lanes.
+Value* NestValues::ReducedPosition() {
+  Expr e;
+  int64_t stride = 1;
+  for (size_t i = nest_.loops.size(); i-- > 0;) {
+    if (!nest_.loops[i].reduced) continue;
+    Expr term;
+    term.terms.push_back({static_cast<int>(i), stride});
+    e = e + term;
+    stride *= nest_.loops[i].size;
+  }
+  return IsVector(uint64_t{1} << (nest_.loops.size() - 1)) ? Lanes(e) : Scalar(e);
+}
+
+NestValues::Accumulator NestValues::LoadSlots(const Reduction& r, const Slots& slots, int width) {
+  Accumulator a;
+  auto load = [&](Value* slot, llvm::Type* type) {
+    return b_.CreateAlignedLoad(type, slot, llvm::Align(type->getScalarSizeInBits() >= 32 ? 4 : 1));
+  };
+  a.value = load(slots.value, ops_.RegisterType(r.element, width));
+  if (r.arg) a.index = load(slots.index, Splat(I64(0), width)->getType());
+  return a;
+}
+
+void NestValues::StoreSlots(const Slots& slots, const Accumulator& a) {
+  auto store = [&](Value* v, Value* slot) {
+    b_.CreateAlignedStore(v, slot, llvm::Align(v->getType()->getScalarSizeInBits() >= 32 ? 4 : 1));
+  };
+  store(a.value, slots.value);
+  if (a.index != nullptr) store(a.index, slots.index);
+}
+
+Value* NestValues::Get(int id) {
+  for (size_t i = scopes_.size(); i-- > 0;) {
+    auto it = scopes_[i].nodes.find(id);
+    if (it != scopes_[i].nodes.end()) return it->second;
+  }
+  Value* v = Compute(id);
+  if (nest_.nodes[id].kind != Kind::kConstant) scopes_.back().nodes[id] = v;
+  return v;
+}
+
+Value* NestValues::GetLanes(int id) { return Splat(Get(id), width_); }
+
+Value* NestValues::SymbolValue(int id, bool lanes) {
+  lanes = lanes && IsVector(nest_.symbols[id].loops);
+  for (size_t i = scopes_.size(); i-- > 0;) {
+    auto it = scopes_[i].symbols.find({id, lanes});
+    if (it != scopes_[i].symbols.end()) return it->second;
+  }
+  Value* v = ComputeSymbol(id, lanes);
+  if (nest_.symbols[id].kind != Symbol::Kind::kLoop || lanes) scopes_.back().symbols[{id, lanes}] = v;
+  return v;
+}
+
+Value* NestValues::ComputeSymbol(int id, bool lanes) {
+  const Symbol& symbol = nest_.symbols[id];
+  Value* of = nullptr;
+  if (symbol.kind == Symbol::Kind::kLoop) {
+    of = position_[id];
+    if (!lanes) return of;
+    llvm::SmallVector<llvm::Constant*> steps;
+    for (int i = 0; i < width_; ++i) steps.push_back(b_.getInt64(i));
+    return b_.CreateAdd(Splat(of, width_), llvm::ConstantVector::get(steps));
+  }
+  if (symbol.kind == Symbol::Kind::kNode) {
+    return Checked(Get(symbol.node), symbol.a);
+  }
+  of = lanes ? Lanes(symbol.of) : Scalar(symbol.of);
+  auto number = [&](int64_t v) { return I64(v, of); };
+  switch (symbol.kind) {
+    case Symbol::Kind::kDiv:
+      return b_.CreateUDiv(of, number(symbol.a));
+    case Symbol::Kind::kMod:
+      return b_.CreateURem(of, number(symbol.a));
+    default: {
+      Value* low = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, of, number(0));
+      return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, low, number(symbol.size - 1));
+    }
+  }
+}
+
+Value* NestValues::Scalar(const Expr& e) {
+  Value* sum = nullptr;
+  for (auto [symbol, c] : e.terms) {
+    Value* term = SymbolValue(symbol, false);
+    if (c != 1) term = b_.CreateMul(term, I64(c));
+    sum = sum == nullptr ? term : b_.CreateAdd(sum, term);
+  }
+  if (sum == nullptr) return I64(e.constant);
+  return e.constant == 0 ? sum : b_.CreateAdd(sum, I64(e.constant));
+}
+
+Value* NestValues::Lanes(const Expr& e) {
+  Expr same;
+  same.constant = e.constant;
+  Value* sum = nullptr;
+  for (auto [symbol, c] : e.terms) {
+    if (!IsVector(nest_.symbols[symbol].loops)) {
+      same.terms.push_back({symbol, c});
+      continue;
+    }
+    Value* term = SymbolValue(symbol, true);
+    if (c != 1) term = b_.CreateMul(term, I64(c, term));
+    sum = sum == nullptr ? term : b_.CreateAdd(sum, term);
+  }
+  Value* base = Splat(Scalar(same), width_);
+  return sum == nullptr ? base : b_.CreateAdd(sum, base);
+}
+
+bool NestValues::IsUnit(const Expr& e) const {
+  int last = static_cast<int>(nest_.loops.size()) - 1;
+  bool unit = false;
+  for (auto [symbol, c] : e.terms) {
+    if (!nest_.IsVector(nest_.symbols[symbol].loops)) continue;
+    if (symbol != last || c != 1) return false;
+    unit = true;
+  }
+  return unit;
+}
+
+Value* NestValues::LoadAt(const NestNode& node) {
+  Value* pointer = pointers_[node.input];
+  uint64_t loops = 0;
+  for (auto [symbol, c] : node.index.terms) loops |= nest_.symbols[symbol].loops;
+  if (!IsVector(loops)) return ops_.Load(node.type, At(pointer, node.type, Scalar(node.index)), 1);
+  if (IsUnit(node.index)) return ops_.Load(node.type, At(pointer, node.type, Scalar(node.index)), width_);
+  Value* index = Lanes(node.index);
+  Value* lanes = llvm::PoisonValue::get(ops_.MemoryType(node.type, width_));
+  for (int i = 0; i < width_; ++i) {
+    Value* at = At(pointer, node.type, b_.CreateExtractElement(index, i));
+    Value* one = b_.CreateAlignedLoad(ops_.MemoryType(node.type, 1), at,
+                                      llvm::Align(std::min<int64_t>(ElementOps::BytesOf(node.type), 8)));
+    lanes = b_.CreateInsertElement(lanes, one, i);
+  }
+  return ops_.FromMemory(node.type, lanes);
+}
+
+Value* NestValues::Random(const NestNode& node) {
+  Value* seed = Get(node.operands[0]);
+  Value* offset = Get(node.operands[1]);
+  int last = static_cast<int>(nest_.loops.size()) - 1;
+  bool aligned = width_ % 4 == 0 && width_ > 4 && IsUnit(node.index) && node.index.constant % 4 == 0;
+  for (auto [symbol, c] : node.index.terms) aligned &= symbol == last || c % 4 == 0;
+  if (aligned) {  // whole blocks: four words each
+    int blocks = width_ / 4;
+    Value* first = b_.CreateAdd(b_.CreateLShr(Scalar(node.index), I64(2)), offset);
+    llvm::SmallVector<llvm::Constant*> steps;
+    llvm::SmallVector<int> order;
+    for (int i = 0; i < blocks; ++i) steps.push_back(b_.getInt64(i));
+    auto words = ops_.math().Philox(b_.CreateAdd(Splat(first, blocks), llvm::ConstantVector::get(steps)), seed);
+    llvm::SmallVector<int> join;
+    for (int i = 0; i < 2 * blocks; ++i) join.push_back(i);
+    Value* low = b_.CreateShuffleVector(words[0], words[1], join);
+    Value* high = b_.CreateShuffleVector(words[2], words[3], join);
+    for (int i = 0; i < width_; ++i) order.push_back((i % 4) * blocks + i / 4);
+    return b_.CreateShuffleVector(low, high, order);
+  }
+  uint64_t loops = 0;
+  for (auto [symbol, c] : node.index.terms) loops |= nest_.symbols[symbol].loops;
+  Value* index = IsVector(loops) ? Lanes(node.index) : Scalar(node.index);
+  auto number = [&](int64_t v) { return llvm::ConstantInt::get(index->getType(), v); };
+  int width = index->getType()->isVectorTy() ? width_ : 1;
+  auto words = ops_.math().Philox(b_.CreateAdd(b_.CreateLShr(index, number(2)), Splat(offset, width)), seed);
+  Value* which = b_.CreateAnd(index, number(3));
+  Value* result = words[3];
+  for (int i = 3; i-- > 0;) result = b_.CreateSelect(b_.CreateICmpEQ(which, number(i)), words[i], result);
+  return result;
+}
+
+Value* NestValues::Compute(int id) {
+  const NestNode& node = nest_.nodes[id];
+  if (auto it = scratch_.find(id); it != scratch_.end() && node.phase < pass_) {
+    Value* at = ReducedPosition();
+    if (at->getType()->isVectorTy()) at = b_.CreateExtractElement(at, uint64_t{0});
+    llvm::Type* type = ops_.RegisterType(node.type, width_);
+    return b_.CreateAlignedLoad(type, b_.CreateInBoundsGEP(type->getScalarType(), it->second, at), llvm::Align(4));
+  }
+  switch (node.kind) {
+    case Kind::kLoad:
+      return LoadAt(node);
+    case Kind::kConstant:
+      if (auto whole = numbers_ == nullptr ? std::nullopt : WholeNumber(node)) {
+        return ops_.Convert(mlir::IntegerType::get(node.type.getContext(), 64), node.type, I64(*whole));
+      }
+      return ops_.Constant(node.value, node.type);
+    case Kind::kIndex: {
+      Value* at = IsVector(node.loops) ? Lanes(node.index) : Scalar(node.index);
+      return ops_.Convert(mlir::IntegerType::get(node.type.getContext(), 64), node.type, at);
+    }
+    case Kind::kInRange: {
+      Value* at = IsVector(node.loops) ? Lanes(node.index) : Scalar(node.index);
+      auto number = [&](int64_t v) { return I64(v, at); };
+      Value* below = b_.CreateICmpSLT(at, number(node.hi));
+      return node.lo == INT64_MIN ? below : b_.CreateAnd(below, b_.CreateICmpSGE(at, number(node.lo)));
+    }
+    case Kind::kRandom:
+      return Random(node);
+    case Kind::kReduce: {  // block kernels: the accumulators of this block
+      Reduction r = ReductionOf(node.op);
+      Slots at = accumulators_[id];
+      Value* offset = b_.CreateSub(position_.back(), block_begin_);
+      at.value = b_.CreateInBoundsGEP(ops_.RegisterType(r.element, 1), at.value, offset);
+      if (r.arg) at.index = b_.CreateInBoundsGEP(b_.getInt64Ty(), at.index, offset);
+      return Finish(id, LoadSlots(r, at, width_));
+    }
+    default:
+      break;
+  }
+  llvm::SmallVector<Value*> operands;
+  bool lanes = false;
+  for (int operand : node.operands) {
+    operands.push_back(Get(operand));
+    lanes |= operands.back()->getType()->isVectorTy();
+  }
+  if (lanes) {
+    for (Value*& operand : operands) operand = Splat(operand, width_);
+  }
+  if (node.kind == Kind::kAnd) return b_.CreateAnd(operands[0], operands[1]);
+  if (node.kind == Kind::kSelect) return b_.CreateSelect(operands[0], operands[1], operands[2]);
+  return ops_.Apply(node.op, operands);
+}
+
+// Every value is known before the first is stored: an output may lie over an input that another output reads.
+void NestValues::StoreOutputs(const std::function<bool(const NestOutput&)>& which) {
+  std::vector<std::pair<size_t, Value*>> values;
+  for (size_t i = 0; i < nest_.outputs.size(); ++i) {
+    if (which(nest_.outputs[i])) values.push_back({i, GetLanes(nest_.outputs[i].node)});
+  }
+  for (auto [i, value] : values) {
+    mlir::Type element = nest_.nodes[nest_.outputs[i].node].type;
+    Value* index = Scalar(nest_.outputs[i].full ? nest_.FullIndex() : nest_.RowIndex());
+    ops_.Store(element, value, At(pointers_[nest_.inputs.size() + i], element, index), non_temporal_);
+  }
+}
+
+}  // namespace tpu::host

@@ -1,0 +1,100 @@
+// The values of a loop nest at one position, as code: loads, primitives, indices, and what reductions have accumulated.
+//
+// Base of the emitter (kernel_emitter.cc), which writes the loops: it sets the position, the vector width and the pass,
+// and says where rows and accumulators are kept. One for each kernel, on one thread.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "compiler/host/kernel_frame.h"
+#include "compiler/host/loop_nest.h"
+#include "llvm/ADT/DenseMap.h"
+
+namespace tpu::host {
+
+class NestValues : protected KernelFrame {
+ protected:
+  using Value = llvm::Value;
+
+  NestValues(const LoopNest& nest, llvm::Module& module, KernelNumbers* numbers)
+      : KernelFrame(module, nest.inputs.size() + nest.outputs.size(), numbers), nest_(nest) {}
+
+  // --- reductions ---
+  // How one is done: the types of its operand and of its accumulator, and whether it carries an index.
+  struct Reduction {
+    ElementOps::Fold fold = ElementOps::Fold::kSum;
+    bool arg = false;
+    mlir::Type operand, element;
+  };
+  // What it has accumulated: the value and, for arg_reduce, where.
+  struct Accumulator {
+    Value* value = nullptr;
+    Value* index = nullptr;
+  };
+  struct Slots {  // where an accumulator lives between iterations
+    Value* value = nullptr;
+    Value* index = nullptr;
+  };
+  Reduction ReductionOf(mlir::Operation* op) const;
+  Value* OperandOf(const Reduction& r, int node) {
+    return ops_.Convert(r.operand, r.element, GetLanes(nest_.nodes[node].operands[0]));
+  }
+  Accumulator Start(const Reduction& r, int width);
+  Accumulator Merge(const Reduction& r, const Accumulator& a, const Accumulator& b);
+  Accumulator Horizontal(const Reduction& r, Accumulator a);
+  Accumulator LoadSlots(const Reduction& r, const Slots& slots, int width);
+  void StoreSlots(const Slots& slots, const Accumulator& a);
+  Value* Finish(int node, const Accumulator& a) {
+    const NestNode& reduce = nest_.nodes[node];
+    const Reduction r = ReductionOf(reduce.op);
+    return r.arg ? a.index : ops_.Round(reduce.type, ops_.Convert(r.element, r.operand, a.value));
+  }
+  Value* ReducedPosition();
+  int64_t ReducedMost() const {
+    int64_t most = 1;
+    for (const Loop& loop : nest_.loops) most *= loop.reduced ? loop.most.value_or(loop.size) : 1;
+    return most;
+  }
+
+  // --- values ---
+  // KernelFrame's, with a scope for the body.
+  void For(Value* begin, Value* end, int64_t step, const Body& body);
+  Value* Get(int node);          // at the present position, scalar where it is the same for all lanes
+  Value* GetLanes(int node);     // always of the present width
+  Value* Scalar(const Expr& e);  // of the first lane
+  Value* Lanes(const Expr& e);   // i64 lanes
+  Value* SymbolValue(int symbol, bool lanes);
+  Value* Splat(Value* v, int width) {
+    return width == 1 || v->getType()->isVectorTy() ? v : b_.CreateVectorSplat(width, v);
+  }
+  bool IsUnit(const Expr& e) const;  // lanes are neighbours
+  bool IsVector(uint64_t loops) const { return width_ > 1 && nest_.IsVector(loops); }
+  void StoreOutputs(const std::function<bool(const NestOutput&)>& which);
+
+  const LoopNest& nest_;
+  int width_ = 1;
+  int pass_ = 0;
+  std::vector<Value*> position_;  // of each loop; of the innermost, the first lane
+  struct Scope {                  // what is known where the code is now
+    llvm::DenseMap<int, Value*> nodes;
+    std::map<std::pair<int, bool>, Value*> symbols;
+  };
+  std::vector<Scope> scopes_;
+  llvm::DenseMap<int, Value*> scratch_;      // node -> row buffer
+  llvm::DenseMap<int, Slots> accumulators_;  // block kernels: one element for each position of the block
+  Value* block_begin_ = nullptr;
+  bool non_temporal_ = false;
+
+ private:
+  Value* Compute(int node);
+  Value* LoadAt(const NestNode& node);
+  Value* Random(const NestNode& node);
+  Value* ComputeSymbol(int symbol, bool lanes);
+};
+
+}  // namespace tpu::host
