@@ -53,30 +53,42 @@ CompilePool::CompilePool(Engine& engine, int threads) : engine_(engine), cache_(
 CompilePool::~CompilePool() { Stop(); }
 
 void CompilePool::Submit(FragmentRef entry, bool compile) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (stop_) return;
-  if (queue_.size() >= kMostWaiting) {  // the oldest asks again when it is launched again
-    const auto oldest = std::find_if(queue_.begin(), queue_.end(), [](const Job& job) { return job.entry; });
-    if (oldest == queue_.end()) return entry->state.store(State::kMissing, std::memory_order_release);
-    oldest->entry->state.store(State::kMissing, std::memory_order_release);
-    queue_.erase(oldest);
-  }
-  queue_.push_back({std::move(entry), compile, nullptr, false});
-  work_.notify_one();
+  Push(Place::kInTurn, {.entry = std::move(entry), .compile = compile});
 }
 
 void CompilePool::Submit(std::shared_ptr<FragmentFamily> family) {
+  Push(Place::kFirst, {.family = std::move(family)});  // serves many that would be compiled one by one
+}
+
+void CompilePool::SubmitLast(FragmentRef entry) { Push(Place::kWhenIdle, {.entry = std::move(entry)}); }
+
+void CompilePool::Tune(FragmentRef entry) { Push(Place::kWhenIdle, {.entry = std::move(entry), .tune = true}); }
+
+void CompilePool::Push(Place place, Job job) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (stop_) return;
-  queue_.push_front({nullptr, true, std::move(family), false});  // serves many that would be compiled one by one
+  switch (place) {
+    case Place::kFirst:
+      queue_.push_front(std::move(job));
+      break;
+    case Place::kInTurn:
+      if (!MakeRoom()) return job.entry->state.store(State::kMissing, std::memory_order_release);
+      queue_.push_back(std::move(job));
+      break;
+    case Place::kWhenIdle:
+      last_.push_back(std::move(job));
+      break;
+  }
   work_.notify_one();
 }
 
-void CompilePool::SubmitLast(FragmentRef entry) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (stop_) return;
-  last_.push_back({std::move(entry), false, nullptr, false});
-  work_.notify_one();
+bool CompilePool::MakeRoom() {
+  if (queue_.size() < kMostWaiting) return true;
+  const auto oldest = std::find_if(queue_.begin(), queue_.end(), [](const Job& job) { return job.entry; });
+  if (oldest == queue_.end()) return false;
+  oldest->entry->state.store(State::kMissing, std::memory_order_release);  // it asks again when it is launched again
+  queue_.erase(oldest);
+  return true;
 }
 
 void CompilePool::Discard(std::vector<FragmentRef> entries) {
@@ -84,13 +96,6 @@ void CompilePool::Discard(std::vector<FragmentRef> entries) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (stop_) return;
   discarded_.insert(discarded_.end(), std::make_move_iterator(entries.begin()), std::make_move_iterator(entries.end()));
-  work_.notify_one();
-}
-
-void CompilePool::Tune(FragmentRef entry) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (stop_) return;
-  last_.push_back({std::move(entry), false, nullptr, true});
   work_.notify_one();
 }
 
@@ -102,7 +107,7 @@ void CompilePool::WaitFor(const FragmentRef& entry) {
   done_.wait(lock, [&] {
     State state = State::kMissing;
     if (entry->state.compare_exchange_strong(state, State::kCompiling)) {  // others pushed it out of the queue
-      queue_.push_back({entry, true, nullptr, false});
+      queue_.push_back({.entry = entry, .compile = true});
       work_.notify_one();
     }
     return stop_ || state == State::kReady || state == State::kFailed;

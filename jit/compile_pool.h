@@ -62,11 +62,15 @@ class CompilePool {
  private:
   using Clock = std::chrono::steady_clock;
   struct Job {
-    FragmentRef entry;
-    bool compile;
-    std::shared_ptr<FragmentFamily> family;  // or this
-    bool tune;                               // Tuner::Advance
+    FragmentRef entry = {};
+    std::shared_ptr<FragmentFamily> family = {};  // or this
+    bool compile = false;
+    bool tune = false;  // Tuner::Advance
   };
+  enum class Place : uint8_t { kFirst, kInTurn, kWhenIdle };
+  void Push(Place place, Job job);
+  // For one more in the queue. With mutex_ held.
+  bool MakeRoom();
   void Run();
   // Waits a little where compiling should; false where it should go on. With mutex_ held.
   bool Rest(std::unique_lock<std::mutex>& lock);
