@@ -3,21 +3,14 @@
 #include <algorithm>
 #include <utility>
 
+#include "jit/launch_times.h"
+
 namespace tpu {
 namespace {
 
-// Passages of each kind before the verdict, and how much faster a cluster has to be.
-constexpr size_t kPassages = 9;
-constexpr double kWorthIt = 0.97;
+constexpr size_t kPassages = 9;  // of each kind before the verdict
 // What recording an operation takes the host, at most.
 constexpr int64_t kRecordingNanoseconds = 4000;
-
-int64_t Median(std::vector<int64_t> samples) {
-  if (samples.empty()) return 0;
-  const auto middle = samples.begin() + static_cast<int64_t>(samples.size() / 2);
-  std::nth_element(samples.begin(), middle, samples.end());
-  return *middle;
-}
 
 // The parts of `half`, whose values have in the whole the numbers that `number` gives.
 template <typename Number>
@@ -44,18 +37,13 @@ void ClusterTrial::Add(bool whole, int64_t nanoseconds) {
   if (verdict() != Verdict::kOpen) return;
   samples_[whole].push_back(nanoseconds);
   if (std::min(samples_[0].size(), samples_[1].size()) < kPassages) return;
-  const auto pays = [](int64_t halves, int64_t whole) {
-    return static_cast<double>(whole) <= kWorthIt * static_cast<double>(halves);
-  };
-  // Both, because either alone errs where other processes disturb.
-  const bool faster = pays(Median(samples_[0]), Median(samples_[1])) &&
-                      pays(std::ranges::min(samples_[0]), std::ranges::min(samples_[1]));
+  const bool faster = LaunchTimes::Of(samples_[true]).FasterThan(LaunchTimes::Of(samples_[false]));
   verdict_ = faster ? Verdict::kFaster : Verdict::kNotFaster;
 }
 
 int64_t ClusterTrial::nanoseconds(bool whole) const {
   std::lock_guard<std::mutex> lock(mutex_);
-  return Median(samples_[whole]);
+  return LaunchTimes::Of(samples_[whole]).median;
 }
 
 void Passage::Add(int64_t nanoseconds) {

@@ -12,6 +12,7 @@
 #include "jit/compile_pool.h"
 #include "jit/engine.h"
 #include "jit/fragment_table.h"
+#include "jit/launch_times.h"
 #include "runtime/flags.h"
 
 namespace tpu {
@@ -30,7 +31,6 @@ constexpr int64_t kLeastCompared = 8, kMostCompared = 40;
 // A candidate that was always so much slower is dropped after so few launches.
 constexpr double kHopeless = 1.2;
 constexpr size_t kEarly = 3;
-constexpr double kGain = 0.97;
 constexpr size_t kMostTried = 8;
 constexpr int64_t kCompileOperation = 1'000'000;  // where nothing is known of the fragment
 constexpr std::chrono::milliseconds kExit{300};
@@ -41,19 +41,9 @@ int64_t ThreadNanoseconds() {
   return t.tv_sec * 1'000'000'000 + t.tv_nsec;
 }
 
-struct Times {
-  int64_t least, quarter, median;
-};
-
-// Of all but the first.
-Times Summary(const std::vector<int64_t>& all) {
-  std::vector<int64_t> sorted(all.begin() + 1, all.end());
-  std::sort(sorted.begin(), sorted.end());
-  return {sorted[0], sorted[sorted.size() / 4], sorted[sorted.size() / 2]};
-}
-
-bool AtMost(int64_t time, double share, int64_t other) {
-  return static_cast<double>(time) <= share * static_cast<double>(other);
+// The first is not counted.
+LaunchTimes TimesOf(const std::vector<int64_t>& launches) {
+  return LaunchTimes::Of(absl::MakeConstSpan(launches).subspan(1));
 }
 
 uint64_t HashOf(const Program& program) { return XXH3_64bits(program.bytes.data(), program.bytes.size()); }
@@ -94,11 +84,11 @@ void Tuner::End(FragmentEntry& entry, const Turn& turn, bool measurable, int64_t
   TuningTrial& trial = *t.trial;
   (turn.executable != nullptr ? trial.candidate : trial.best).push_back(nanoseconds);
   if (std::min(trial.best.size(), trial.candidate.size()) < kEarly) return;
-  const Times best = Summary(trial.best), candidate = Summary(trial.candidate);
+  const LaunchTimes best = TimesOf(trial.best), candidate = TimesOf(trial.candidate);
   const int64_t needed = std::clamp(kCompared / std::max<int64_t>(best.median, 1), kLeastCompared, kMostCompared);
   const auto compared = static_cast<int64_t>(std::min(trial.best.size(), trial.candidate.size())) - 1;
-  const bool hopeless = AtMost(best.median, 1 / kHopeless, candidate.least);
-  const bool ahead = AtMost(candidate.median, kGain, best.median) && AtMost(candidate.quarter, kGain, best.quarter);
+  const bool hopeless = static_cast<double>(candidate.least) >= kHopeless * static_cast<double>(best.median);
+  const bool ahead = candidate.FasterThan(best);
   if (!hopeless && compared < (ahead ? 2 * needed : needed)) return;  // a lead has to last
   Metrics::Get().candidates_measured.fetch_add(1, std::memory_order_relaxed);
   const int64_t lost =

@@ -279,18 +279,21 @@ TEST_F(ClusterTest, NothingIsJoinedWhileResultsHaveToBeBitwiseEqual) {
   EXPECT_LE(Count("launches_clusters"), clusters + 1);  // the one that was expected already
 }
 
-TEST(ClusterTrialTest, TheVerdictIsTheMediansAndTheMinima) {
-  ClusterTrial faster, slower, lucky;
+TEST(ClusterTrialTest, TheVerdictIsTheMediansAndTheQuarters) {
+  ClusterTrial faster, slower, lucky, unsteady;
   for (int i = 0; i < 9; ++i) {
     EXPECT_EQ(faster.verdict(), ClusterTrial::Verdict::kOpen);
     for (ClusterTrial* trial : {&faster, &slower, &lucky}) trial->Add(false, i == 4 ? 1'000'000 : 1000);
     faster.Add(true, 960);
     slower.Add(true, 980);
     lucky.Add(true, i == 0 ? 900 : 980);
+    unsteady.Add(false, i < 4 ? 950 : 1000);
+    unsteady.Add(true, 960);
   }
   EXPECT_EQ(faster.verdict(), ClusterTrial::Verdict::kFaster);
   EXPECT_EQ(slower.verdict(), ClusterTrial::Verdict::kNotFaster);
   EXPECT_EQ(lucky.verdict(), ClusterTrial::Verdict::kNotFaster);
+  EXPECT_EQ(unsteady.verdict(), ClusterTrial::Verdict::kNotFaster);
   EXPECT_EQ(faster.nanoseconds(true), 960);
 }
 
