@@ -226,6 +226,7 @@ class Passed {
   }
   void Insert(Key key, Types types) {
     std::lock_guard<std::mutex> lock(mutex_);
+    if (types_.size() >= kMost) types_.clear();  // what comes back is tried again
     types_.emplace(std::move(key), std::move(types));
   }
   static Passed& Get() {
@@ -234,6 +235,8 @@ class Passed {
   }
 
  private:
+  static constexpr size_t kMost = 4096;  // some hundred bytes each
+
   std::mutex mutex_;
   absl::flat_hash_map<Key, Types> types_;
 };
