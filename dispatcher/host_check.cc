@@ -250,8 +250,7 @@ int64_t Elements(at::ArrayRef<c10::IValue> values) {
 }
 
 struct Trial {
-  std::exception_ptr error;  // the one complaint about all contents
-  bool as_inferred = true;
+  HostCheck check;            // with the one complaint about all contents
   torch::jit::Stack results;  // without a complaint
 };
 
@@ -272,10 +271,10 @@ Trial Try(const Operator& op, const StandIns& stand_ins, const torch::jit::Stack
     const std::exception_ptr error = Complaint(op, stack, message);
     if (!error) {
       const bool as_inferred = AsInferred(stack, inferred);
-      return {nullptr, as_inferred, std::move(stack)};
+      return {{nullptr, as_inferred}, std::move(stack)};
     }
-    if (trial.error && message != complaint) return {};
-    trial.error = error;
+    if (trial.check.complaint && message != complaint) return {};
+    trial.check.complaint = error;
     complaint = message;
   }
   return trial;
@@ -283,12 +282,12 @@ Trial Try(const Operator& op, const StandIns& stand_ins, const torch::jit::Stack
 
 }  // namespace
 
-bool CheckOnHost(const Operator& op, const Call& call, const Collected& collected, at::ArrayRef<c10::IValue> arguments,
-                 torch::jit::Stack& inferred) {
+HostCheck CheckOnHost(const Operator& op, const Call& call, const Collected& collected,
+                      at::ArrayRef<c10::IValue> arguments, torch::jit::Stack& inferred) {
   // Operators of users may do more than compute; random ones would draw; factories have nothing to be wrong about.
   if (op.seeded || call.operands.empty() || op.op.schema().getNamespace() != "aten" ||
       !op.op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU)) {
-    return true;
+    return {};
   }
   const int64_t elements = Elements(arguments) + Elements(inferred);
   const bool small = elements <= kSmallElements;
@@ -298,21 +297,26 @@ bool CheckOnHost(const Operator& op, const Call& call, const Collected& collecte
     key = Passed::KeyOf(op, collected, shrink, inferred);
     if (const std::optional<Types> types = Passed::Get().Find(key)) {
       AdoptTypes(*types, inferred);
-      return true;
+      return {};
     }
   }
   Trial trial = Try(op, StandIns(op, arguments, small ? nullptr : &shrink), inferred);
-  if (trial.error && !small) {  // perhaps because shrunk sizes don't fit the call's attributes
-    if (elements > kLargeElements) return true;
+  if (trial.check.complaint && !small) {  // perhaps because shrunk sizes don't fit the call's attributes
+    if (elements > kLargeElements) return {};
     trial = Try(op, StandIns(op, arguments, nullptr), inferred);
-  } else if (!small && trial.as_inferred) {
+  } else if (!small && trial.check.as_inferred) {
     Passed::Get().Insert(std::move(key), TypesOf(trial.results));
   }
-  const bool lowered = (trial.error || !trial.as_inferred) && Engine::Get().backend().CanLower(call);
   AdoptTypes(TypesOf(trial.results), inferred);
-  if (!trial.error) return trial.as_inferred || lowered;
-  if (lowered && IsNotImplemented(trial.error)) return true;
-  if (Flags::Get().fallback == "error") std::rethrow_exception(trial.error);  // it may not run on its own data
+  return trial.check;
+}
+
+bool HostCheck::AllowsToRecord(const Call& call) const {
+  if (!complaint && as_inferred) return true;
+  const bool lowered = Engine::Get().backend().CanLower(call);
+  if (!complaint) return lowered;
+  if (lowered && IsNotImplemented(complaint)) return true;
+  if (Flags::Get().fallback == "error") std::rethrow_exception(complaint);  // it may not run on its own data
   return false;
 }
 

@@ -5,17 +5,27 @@
 
 #include <ATen/core/stack.h>
 
+#include <exception>
+
 #include "dispatcher/calls.h"
 
 namespace tpu {
 
-// Runs the CPU's kernel on stand-ins of the same kinds. A complaint that stays the same whatever the stand-ins hold is
-// most likely about shapes and types: false, and the call runs at once, on its own data, which decides. `call` is
-// described; `inferred` is what shape inference returned, and gets the kernel's element types where these differ. False
-// too when there is no lowering and the kernel leaves results empty that shape inference thinks full, or the reverse:
-// workspaces that depend on the device.
-// Large calls are tried on shrunk stand-ins, once for all calls that shrink to the same.
-bool CheckOnHost(const Operator& op, const Call& call, const Collected& collected, at::ArrayRef<c10::IValue> arguments,
-                 torch::jit::Stack& inferred);
+// What the CPU's kernel said.
+struct HostCheck {
+  std::exception_ptr complaint;
+  bool as_inferred = true;  // false: it leaves results empty that shape inference thinks full, or the reverse
+
+  // False: the call runs at once, on its own data, which decides. A complaint that stays the same whatever stand-ins
+  // hold is most likely about shapes and types; what is not as inferred, and has no lowering, is a workspace that
+  // depends on the device. `call` is described.
+  bool AllowsToRecord(const Call& call) const;
+};
+
+// Runs the CPU's kernel on stand-ins of the same kinds. Of `call` only the arguments are described; `inferred` is what
+// shape inference returned, and gets the kernel's element types where these differ. Large calls are tried on shrunk
+// stand-ins, once for all calls that shrink to the same.
+HostCheck CheckOnHost(const Operator& op, const Call& call, const Collected& collected,
+                      at::ArrayRef<c10::IValue> arguments, torch::jit::Stack& inferred);
 
 }  // namespace tpu

@@ -213,10 +213,6 @@ void AddResult(Signature& s, const at::Tensor& t) {
 // The results: `returned` but for aliases, then the written arguments.
 void DescribeResults(const Operator& op, const Inference& inference, Signature& s) {
   const torch::jit::Stack& returned = inference.returns;
-  s.call.results.clear();
-  s.results.clear();
-  s.host_kernel->results.clear();
-  s.random_counters = 0;
   for (size_t r = 0; r < op.return_alias.size(); ++r) {
     if (op.return_alias[r] >= 0) continue;
     if (returned[r].isTensor()) {
@@ -307,9 +303,9 @@ std::unique_ptr<Signature> Infer(const Operator& op, at::ArrayRef<c10::IValue> a
   DescribeArguments(op, arguments, collected, *s);
   DescribeOperands(op, collected, *s);
   if (!op.functional_form) s->host_kernel->mutated = op.mutated;
+  const HostCheck check = CheckOnHost(op, s->call, collected, arguments, inference->returns);
   DescribeResults(op, *inference, *s);
-  s->recordable = CheckOnHost(op, s->call, collected, arguments, inference->returns);
-  DescribeResults(op, *inference, *s);  // with the types that the kernel gives
+  s->recordable = check.AllowsToRecord(s->call);
   FinishCall(s->call);
   s->expands_masks = masks && !holds_calls && !s->call.needs_program;
   s->plain = s->recordable && s->results.size() == 1 && s->results[0] != nullptr && op.out.empty() && !op.seeded;
