@@ -17,7 +17,7 @@ constexpr std::string_view kMagic = "TPUHOST5";
 class Writer {
  public:
   template <typename T>
-  void operator()(T& field) {
+  void operator()(const T& field) {
     if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T>) {
       bytes_.U64(static_cast<uint64_t>(field));
     } else if constexpr (std::is_same_v<T, std::string>) {
@@ -27,9 +27,9 @@ class Writer {
     }
   }
   template <typename T>
-  void operator()(std::vector<T>& items) {
+  void operator()(const std::vector<T>& items) {
     bytes_.U64(items.size());
-    for (T& item : items) (*this)(item);
+    for (const T& item : items) (*this)(item);
   }
   std::string Take() && { return std::move(bytes_).Take(); }
 
@@ -66,65 +66,87 @@ class Reader {
   bool in_range_ = true;  // every number fits its field
 };
 
-// What Writer writes, in two parts: 64-bit numbers (sizes, offsets, strides), of which some can be given new values,
-// and the rest (indices, kinds, texts, lengths of lists).
-class Parts {
+// The numbers that vary with a size: sizes, offsets, strides. Indices have fewer bits.
+template <typename T>
+constexpr bool kIsNumber = std::is_same_v<T, int64_t> || std::is_same_v<T, uint64_t>;
+
+// What Writer writes, in two parts.
+class Splitter {
  public:
   template <typename T>
-  void operator()(T& field) {
-    if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, uint64_t>) {
-      Number(field);
-    } else if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T>) {
-      frame_.U64(static_cast<uint64_t>(field));
-    } else if constexpr (std::is_same_v<T, std::string>) {
-      frame_.String(field);
+  void operator()(const T& field) {
+    if constexpr (kIsNumber<T>) {
+      parts_.numbers.push_back(static_cast<int64_t>(field));
+    } else if constexpr (std::is_class_v<T> && !std::is_same_v<T, std::string>) {
+      Visit(*this, field);
     } else {
+      frame_(field);
+    }
+  }
+  template <typename T>
+  void operator()(const std::vector<T>& items) {
+    frame_(items.size());
+    for (const T& item : items) (*this)(item);
+  }
+  Plan::Parts Take() && {
+    parts_.frame = std::move(frame_).Take();
+    return std::move(parts_);
+  }
+
+ private:
+  Plan::Parts parts_;
+  Writer frame_;
+};
+
+// Gives some of the numbers new values.
+class Setter {
+ public:
+  explicit Setter(absl::Span<const std::pair<uint32_t, int64_t>> numbers) : left_(numbers) {}
+
+  template <typename T>
+  void operator()(T& field) {
+    if constexpr (kIsNumber<T>) {
+      if (!left_.empty() && left_.front().first == place_) {
+        const int64_t value = left_.front().second;
+        field = static_cast<T>(value);
+        in_range_ &= value >= 0 || std::is_signed_v<T>;
+        left_.remove_prefix(1);
+      }
+      ++place_;
+    } else if constexpr (std::is_class_v<T> && !std::is_same_v<T, std::string>) {
       Visit(*this, field);
     }
   }
   template <typename T>
   void operator()(std::vector<T>& items) {
-    frame_.U64(items.size());
     for (T& item : items) (*this)(item);
   }
-  void Set(absl::Span<const std::pair<uint32_t, int64_t>> numbers) { to_set_ = numbers; }
-  // All that was to be set has been.
-  bool done() const { return to_set_.empty() && in_range_; }
-
-  std::vector<int64_t> numbers;
-  std::string TakeFrame() && { return std::move(frame_).Take(); }
+  bool done() const { return left_.empty() && in_range_; }
 
  private:
-  template <typename T>
-  void Number(T& field) {
-    if (!to_set_.empty() && to_set_.front().first == numbers.size()) {
-      const int64_t value = to_set_.front().second;
-      field = static_cast<T>(value);
-      in_range_ &= static_cast<int64_t>(field) == value && (value >= 0 || std::is_signed_v<T>);
-      to_set_.remove_prefix(1);
-    }
-    numbers.push_back(static_cast<int64_t>(field));
-  }
-
-  ByteWriter frame_;
-  absl::Span<const std::pair<uint32_t, int64_t>> to_set_;
+  absl::Span<const std::pair<uint32_t, int64_t>> left_;
+  size_t place_ = 0;
   bool in_range_ = true;
 };
 
+// T, to be written or read.
+template <typename S, typename T>
+concept Some = std::is_same_v<std::remove_const_t<S>, T>;
+
 template <typename V>
-void Visit(V& v, Slot& s) {
+void Visit(V& v, Some<Slot> auto& s) {
   v(s.kind), v(s.index), v(s.offset), v(s.bytes);
 }
 
 template <typename V>
-void Visit(V& v, GemmStep& g) {
+void Visit(V& v, Some<GemmStep> auto& g) {
   v(g.dtype), v(g.out_dtype), v(g.trans_a), v(g.trans_b), v(g.accumulate), v(g.triangle), v(g.method);
   v(g.m), v(g.n), v(g.k), v(g.lda), v(g.ldb), v(g.ldc), v(g.offset_a), v(g.offset_b), v(g.offset_c);
   v(g.batch), v(g.stride_a), v(g.stride_b), v(g.stride_c);
 }
 
 template <typename V>
-void Visit(V& v, Step& s) {
+void Visit(V& v, Some<Step> auto& s) {
   v(s.kind), v(s.label), v(s.slots);
   switch (s.kind) {
     case Step::Kind::kKernel:
@@ -143,22 +165,22 @@ void Visit(V& v, Step& s) {
 }
 
 template <typename V>
-void Visit(V& v, TileLoop& l) {
+void Visit(V& v, Some<TileLoop> auto& l) {
   v(l.first), v(l.count), v(l.tiles);
 }
 
 template <typename V>
-void Visit(V& v, KernelCode& k) {
+void Visit(V& v, Some<KernelCode> auto& k) {
   v(k.key), v(k.object);
 }
 
 template <typename V>
-void Visit(V& v, OutputSpec& o) {
+void Visit(V& v, Some<OutputSpec> auto& o) {
   v(o.kind), v(o.source), v(o.may_overwrite), v(o.bytes);
 }
 
 template <typename V>
-void Visit(V& v, Plan& p) {
+void Visit(V& v, Some<Plan> auto& p) {
   v(p.slots), v(p.steps), v(p.tile_loops), v(p.kernels), v(p.outputs);
   v(p.num_inputs), v(p.num_call_buffers), v(p.arena_bytes), v(p.thread_bytes), v(p.constants);
 }
@@ -167,30 +189,20 @@ void Visit(V& v, Plan& p) {
 
 std::string Plan::Serialize() const {
   Writer writer;
-  Plan copy = *this;  // Visit serves reading too, so it takes what it may change
-  writer(copy);
+  writer(*this);
   return std::string(kMagic) + std::move(writer).Take();
 }
 
-std::vector<int64_t> Plan::Numbers() const {
-  Parts parts;
-  Plan copy = *this;
-  parts(copy);
-  return std::move(parts.numbers);
-}
-
-std::string Plan::Frame() const {
-  Parts parts;
-  Plan copy = *this;
-  parts(copy);
-  return std::move(parts).TakeFrame();
+Plan::Parts Plan::Split() const {
+  Splitter splitter;
+  splitter(*this);
+  return std::move(splitter).Take();
 }
 
 absl::Status Plan::SetNumbers(absl::Span<const std::pair<uint32_t, int64_t>> numbers) {
-  Parts parts;
-  parts.Set(numbers);
-  parts(*this);
-  return parts.done() ? absl::OkStatus() : absl::InvalidArgumentError("host plan: a field has no such value");
+  Setter setter(numbers);
+  setter(*this);
+  return setter.done() ? absl::OkStatus() : absl::InvalidArgumentError("host plan: a field has no such value");
 }
 
 absl::StatusOr<Plan> Plan::Parse(std::string_view bytes) {

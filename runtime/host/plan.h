@@ -130,10 +130,13 @@ struct Plan {
   // offset are checked: a plan that parses cannot make a launch touch memory outside its slots' stated sizes).
   static absl::StatusOr<Plan> Parse(std::string_view bytes);
 
-  // All sizes, offsets and strides in a fixed order. Two plans with the same `Frame` have them in the same places.
-  std::vector<int64_t> Numbers() const;
-  // Everything else: indices, kinds, texts, the lengths of lists.
-  std::string Frame() const;
+  // All sizes, offsets and strides in a fixed order, and everything else: indices, kinds, texts, the lengths of lists.
+  // Plans with the same frame have their numbers in the same places.
+  struct Parts {
+    std::vector<int64_t> numbers;
+    std::string frame;
+  };
+  Parts Split() const;
   // Changes the numbers at these places, which ascend. InvalidArgument for a place or a number that can't be.
   absl::Status SetNumbers(absl::Span<const std::pair<uint32_t, int64_t>> numbers);
 };

@@ -37,14 +37,13 @@ std::string FirstDifference(const Plan& a, const Plan& b) {
 }  // namespace
 
 absl::StatusOr<PlanFamily> PlanFamily::Join(std::vector<Plan> plans, absl::Span<const int64_t> sizes) {
-  std::vector<std::vector<int64_t>> numbers;
+  std::vector<Plan::Parts> parts;
   for (Plan& plan : plans) {
     ForgetArena(plan);
-    numbers.push_back(plan.Numbers());
+    parts.push_back(plan.Split());
   }
-  const std::string frame = plans[0].Frame();
   for (size_t i = 1; i < plans.size(); ++i) {
-    if (plans[i].Frame() != frame) {
+    if (parts[i].frame != parts[0].frame) {
       return absl::FailedPreconditionError(absl::StrCat("plans at sizes ", sizes[0], " and ", sizes[i],
                                                         " differ: ", FirstDifference(plans[0], plans[i])));
     }
@@ -52,10 +51,10 @@ absl::StatusOr<PlanFamily> PlanFamily::Join(std::vector<Plan> plans, absl::Span<
   PlanFamily family;
   family.least = sizes.front();
   family.most = sizes.back();
-  for (uint32_t place = 0; place < numbers[0].size(); ++place) {
+  for (uint32_t place = 0; place < parts[0].numbers.size(); ++place) {
     std::vector<int64_t> values;
     values.reserve(plans.size());
-    for (const auto& of_plan : numbers) values.push_back(of_plan[place]);
+    for (const Plan::Parts& of_plan : parts) values.push_back(of_plan.numbers[place]);
     if (std::equal(values.begin() + 1, values.end(), values.begin())) continue;
     const std::optional<Polynomial> value = Polynomial::Through(sizes, values);
     if (!value) {

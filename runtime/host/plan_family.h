@@ -21,7 +21,7 @@ namespace tpu::host {
 
 struct PlanFamily {
   struct Number {
-    uint32_t place = 0;  // in Plan::Numbers
+    uint32_t place = 0;  // in Plan::Parts::numbers
     Polynomial value;
   };
 
