@@ -227,16 +227,17 @@ def test_import_is_silent_and_creates_nothing():
 
 
 def test_import_is_quick():
-    seconds = run_python("""
+    program = """
         import os, time
         os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
         import torch
         import torch_tpu
-        start = time.perf_counter()
+        start = time.process_time()
         torch_tpu._autoload()
-        print(time.perf_counter() - start)
-    """)
-    assert float(seconds.stdout) < 0.2  # 30 ms on an idle machine; tests share theirs
+        print(time.process_time() - start)
+    """
+    # 30 ms on an idle machine. Of the processor's time, the least of several: tests share their machine.
+    assert any(float(run_python(program).stdout) < 0.1 for _ in range(4))
 
 
 def test_import_does_not_pull_in_dynamo():

@@ -41,6 +41,7 @@ class Plus final : public Executable {
     return absl::OkStatus();
   }
   int calls_per_launch() const override { return 0; }
+  int64_t nanoseconds() const { return took_ * int64_t{1000}; }
 
  private:
   Device& device_;
@@ -146,6 +147,19 @@ class TuningTest : public testing::Test {
     }
     engine_->WaitForCompiles();
   }
+  // As far as the tuner can tell: launches that take just what they should, however busy the machine is.
+  void Pretend(int times) {
+    FragmentEntry& entry = Entry();
+    for (int i = 0; i < times; ++i) {
+      const Tuner::Turn turn = engine_->tuner().Begin(entry, 0);
+      const Executable* executable = turn.executable != nullptr ? turn.executable : entry.executables[0].load();
+      const int64_t took = static_cast<const Plus*>(executable)->nanoseconds();
+      entry.profile[1].runs += 1;
+      entry.profile[1].nanoseconds += took;
+      engine_->tuner().End(entry, turn, true, took);
+      engine_->WaitForCompiles();
+    }
+  }
   // Until nothing is left to measure.
   void LaunchUntilFinished() {
     for (int i = 0; i < 200 && Entry().tuning.phase != FragmentTuning::Phase::kFinished; ++i) Launch(20);
@@ -209,13 +223,13 @@ TEST_F(TuningTest, WithoutABudgetNothingIsMeasured) {
 
 TEST_F(TuningTest, LittleIsSpentOfASmallBudget) {
   Start({{"", "600"}, {"products=1", "700"}, {"streams=5", "700"}, {"streams=0", "700"}}, 0.01);
-  Launch(1000);
+  while (Counters()["compiles"] == 0) Launch(1);
+  Entry().tuning.compile_nanoseconds = 100'000;
+  Pretend(1000);
   const double launched = static_cast<double>(Entry().profile[1].nanoseconds.load()) / 1e6;
   EXPECT_LT(static_cast<double>(Counters()["tune_ms"]), 0.05 * launched);
-  const bool quiet = launched < 1200;  // else sleeping took longer than it should, and more was affordable
-  if (quiet) {
-    EXPECT_LT(Counters()["candidates_measured"], 3);
-  }
+  EXPECT_GE(Counters()["candidates_measured"], 1);
+  EXPECT_LT(Counters()["candidates_measured"], 3);
 }
 
 TEST_F(TuningTest, WhileProgramsAreFixedEveryLaunchIsCompiledAndNothingChanges) {
