@@ -105,6 +105,9 @@ class Session {
     TPU_MATH2(fmod)
 #undef TPU_MATH1
 #undef TPU_MATH2
+    // What LLVM makes of a sine and a cosine of one number.
+    symbols[execution_->intern("sincos")] = Symbol(&::sincos);
+    symbols[execution_->intern("sincosf")] = Symbol(&::sincosf);
     symbols[execution_->intern("tpu_host_sort")] = Symbol(&::tpu_host_sort);
     symbols[execution_->intern("memcpy")] = Symbol(&::memcpy);
     symbols[execution_->intern("memset")] = Symbol(&::memset);

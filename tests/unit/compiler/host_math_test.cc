@@ -145,6 +145,18 @@ TEST(Types, ConversionsAndBool) {
   EXPECT_EQ(RunFor<double>(text, {Pack(x)}, 2), (std::vector<double>{0, 1, 1, 1, 1, 0, 1}));
 }
 
+TEST(Types, SineAndCosineOfOneDouble) {
+  const std::vector<double> x = {0, 0.5, -1, 3, 100};
+  const auto got = RunFor<double>(R"(func.func @fragment(%x: tensor<5xf64>) -> tensor<5xf64> {
+    %0 = tpu.sin %x : tensor<5xf64>
+    %1 = tpu.cos %x : tensor<5xf64>
+    %2 = tpu.sub %0, %1 : tensor<5xf64>
+    return %2 : tensor<5xf64> })",
+                                  {Pack(x)});
+  ASSERT_EQ(got.size(), x.size());
+  for (size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(got[i], std::sin(x[i]) - std::cos(x[i]), 1e-15);
+}
+
 TEST(Random, BitsDependOnPositionOnly) {
   const char* text = R"(func.func @fragment(%s: tensor<i64>, %o: tensor<i64>) -> (tensor<1000xi32>, tensor<10x99xi32>) {
     %0 = tpu.random_bits %s, %o : (tensor<i64>, tensor<i64>) -> tensor<1000xi32>
