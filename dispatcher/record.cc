@@ -120,6 +120,12 @@ void Record(Operator& op, torch::jit::Stack* stack) {
   if (!op.returns_tensors) return RunNow(op, *stack);
   Collected collected;
   collected.Collect(op, arguments);
+  Record(op, collected, stack);
+}
+
+void Record(Operator& op, Collected& collected, torch::jit::Stack* stack) {
+  const size_t n = op.kinds.size();
+  const at::ArrayRef<c10::IValue> arguments(stack->data() + stack->size() - n, n);
   const Signature* s = op.Find(collected.words);
   if (s == nullptr) {
     std::unique_ptr<Signature> inferred = Infer(op, arguments, collected);

@@ -34,7 +34,7 @@ class TypedRecorder final : public c10::OperatorKernel {
     (collected.Add(op, argument++, args), ...);
     collected.Finish(op);
     const Signature* s = op.Find(collected.words);
-    if (C10_UNLIKELY(s == nullptr || !s->plain)) return Boxed(op, args...);
+    if (C10_UNLIKELY(s == nullptr || !s->plain)) return Boxed(op, collected, args...);
     ValueRef result;
     RecordCall(collected.device, s->call, collected.operands, {&result, 1});
     if constexpr (std::is_reference_v<Result>) {
@@ -56,10 +56,10 @@ class TypedRecorder final : public c10::OperatorKernel {
     return *op;
   }
 
-  Result Boxed(Operator& op, Args... args) {
+  Result Boxed(Operator& op, Collected& collected, Args... args) {
     torch::jit::Stack stack;
     (stack.emplace_back(args), ...);
-    Record(op, &stack);
+    Record(op, collected, &stack);
     if constexpr (std::is_reference_v<Result>) {
       return std::get<0>(std::tie(args...));
     } else {

@@ -106,6 +106,20 @@ def test_structured_operators_and_layer_norm_need_no_python():
     assert not [name for name in seen if "torch/_refs" in name or "torch/_meta" in name or "torch/_decomp" in name]
 
 
+def test_a_call_of_a_new_kind_reads_its_views_once(metrics):
+    def work(n):
+        x = torch.ones(n, 3, device="tpu")[:, None]
+        return (x * 2).sum(2).tolist()
+
+    size = next(sizes)
+    counts = []
+    for _ in range(2):
+        before = metrics()["recorded_ops"]
+        work(size)
+        counts.append(metrics()["recorded_ops"] - before)
+    assert counts[0] == counts[1]
+
+
 def kernels(function):
     """The names of the kernels of PyTorch's that run meanwhile."""
     with profile(activities=[ProfilerActivity.CPU]) as seen:
