@@ -1,22 +1,14 @@
 // PyTorch gives every structured operator a kernel for devices that have only its out= form: it computes what the
-// results are, makes them, and calls that form. PrivateUse3 is such a device, whose out= forms do nothing. It also has
-// kernels of layer norm, which is not structured, and whose inference by the Meta key runs some fifty Python functions.
+// results are, makes them, and calls that form. PrivateUse3 is such a device, whose out= forms do nothing. It has
+// kernels of norms, too (norms.cc).
 #include "dispatcher/structured.h"
 
 #include <ATen/EmptyTensor.h>
-#include <ATen/OpMathType.h>
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/native/layer_norm.h>
 #include <ATen/ops/as_strided_native.h>
-#include <ATen/ops/empty.h>
+#include <ATen/ops/relu_native.h>
 #include <ATen/ops/view_native.h>
 #include <torch/library.h>
-
-#include <algorithm>
-#include <array>
-#include <optional>
-#include <tuple>
-#include <vector>
 
 #include "dispatcher/storage.h"
 
@@ -34,42 +26,13 @@ void DoNothing(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
 
 at::Tensor CopyNothing(const at::Tensor&, const at::Tensor& destination, bool) { return destination; }
 
-using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
-
-// Of other cases, the Meta key's inference.
-void CheckPlainLayerNorm(const at::Tensor& input) {
-  TORCH_CHECK_NOT_IMPLEMENTED(at::isFloatingType(input.scalar_type()) && input.numel() > 0, "tpu: asks the Meta key");
-}
-
-Three LayerNorm(const at::Tensor& input, at::IntArrayRef normalized, const std::optional<at::Tensor>& weight,
-                const std::optional<at::Tensor>& bias, double) {
-  CheckPlainLayerNorm(input);
-  at::native::_check_layer_norm_inputs(input, normalized, weight.value_or(at::Tensor()), bias.value_or(at::Tensor()));
-  std::vector<int64_t> rows(input.sizes().begin(), input.sizes().end());
-  std::fill(rows.end() - static_cast<ptrdiff_t>(normalized.size()), rows.end(), 1);
-  const auto moments = input.options().dtype(at::toOpMathType(input.scalar_type()));
-  return {at::empty(input.sizes(), input.options()), at::empty(rows, moments), at::empty(rows, moments)};
-}
-
-Three LayerNormBackward(const at::Tensor& grad, const at::Tensor& input, at::IntArrayRef normalized, const at::Tensor&,
-                        const at::Tensor&, const std::optional<at::Tensor>& weight,
-                        const std::optional<at::Tensor>& bias, std::array<bool, 3> wanted) {
-  CheckPlainLayerNorm(input);
-  TORCH_CHECK_NOT_IMPLEMENTED(grad.sizes() == input.sizes(), "tpu: asks the Meta key");
-  const auto like = [&](bool is_wanted, at::IntArrayRef sizes, const std::optional<at::Tensor>& t) {
-    return is_wanted && t && t->defined() ? at::empty(sizes, t->options()) : at::Tensor();
-  };
-  return {like(wanted[0], input.sizes(), input), like(wanted[1], normalized, weight),
-          like(wanted[2], normalized, bias)};
-}
-
 TORCH_LIBRARY_IMPL(_, PrivateUse3, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&DoNothing>()); }
 TORCH_LIBRARY_IMPL(aten, PrivateUse3, m) {
   m.impl("as_strided", &at::native::as_strided_tensorimpl);
   m.impl("view", &at::native::view);
+  m.impl("relu", &at::native::relu);  // made of a structured one
+  m.impl("relu_", &at::native::relu_);
   m.impl("_copy_from", &CopyNothing);
-  m.impl("native_layer_norm", &LayerNorm);
-  m.impl("native_layer_norm_backward", &LayerNormBackward);
 }
 
 }  // namespace

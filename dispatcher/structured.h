@@ -1,6 +1,6 @@
 // Shapes, strides, types and errors from PyTorch's structured kernels: the part of a CPU kernel that computes them,
-// without the part that computes elements, and without Python, where the Meta key has mostly Python. Layer norm, whose
-// Python is a hundred times slower than the rest, is among them.
+// without the part that computes elements, and without Python, where the Meta key has mostly Python. Norms, whose
+// Python runs hundreds of functions, are among them.
 //
 // Asked by Infer before it asks the Meta key. Touches none of the call's own data; holds no locks. Any thread.
 #pragma once
@@ -12,7 +12,7 @@
 
 namespace tpu {
 
-// The operator has a structured kernel, or is layer norm.
+// The operator has a structured kernel, or is a norm.
 bool IsStructured(const c10::OperatorHandle& op);
 // A tensor of the same kind as `t`, for InferStructured.
 at::Tensor StructuredStandIn(const at::Tensor& t);

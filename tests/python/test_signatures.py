@@ -16,6 +16,19 @@ def strided(*shape):
     return torch.randn(*shape, 2).select(-1, 0)
 
 
+def group_norm(x, _mean, _variance, weight, bias, _training):
+    return F.group_norm(x, 3, weight, bias)
+
+
+def normed_with_gradients(norm, x):
+    """The norm of (N, 6, ...) `x`, its gradients and what it makes of running statistics."""
+    weight, bias = torch.linspace(1, 2, 6, device=x.device), torch.linspace(0, 1, 6, device=x.device)
+    mean, variance = torch.zeros(6, device=x.device), torch.ones(6, device=x.device)
+    inputs = [t.detach().requires_grad_() for t in (x, weight, bias)]
+    y = norm(inputs[0], mean, variance, *inputs[1:], True)
+    return y.detach(), mean, variance, *torch.autograd.grad(y.square().sum(), inputs)
+
+
 KINDS = {
     "broadcast": (torch.add, torch.randn(3, 1, 5), torch.randn(4, 1)),
     "numbers keep the type": (torch.mul, torch.ones(3, dtype=torch.bfloat16), 2.5),
@@ -24,6 +37,8 @@ KINDS = {
     "booleans to integers": (torch.sum, torch.ones(3, dtype=torch.bool)),
     "comparison": (torch.lt, torch.ones(2, 3, dtype=torch.int64), torch.ones(3)),
     "strides of both": (torch.sub, torch.randn(4, 3).t(), strided(3, 4)),
+    "rectified": (torch.relu, torch.randn(4, 3).t()),
+    "rectified, in place": (torch.relu_, torch.randn(4, 3).t()),
     "channels last": (F.gelu, torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)),
     "transposed, in place": (torch.Tensor.add_, torch.randn(4, 3).t(), torch.randn(3, 1)),
     "strided, in place": (torch.Tensor.mul_, strided(3, 4), torch.randn(4)),
@@ -47,6 +62,23 @@ KINDS = {
         torch.randn(7, 2, 3).permute(1, 2, 0),
         torch.randn(3, 7),
     ),
+    "norm of channels": (normed_with_gradients, F.batch_norm, torch.randn(2, 6, 5)),
+    "norm of channels, last": (
+        normed_with_gradients,
+        F.batch_norm,
+        torch.randn(2, 6, 4, 5).contiguous(memory_format=torch.channels_last),
+    ),
+    "norm of channels, strided": (normed_with_gradients, F.batch_norm, torch.randn(6, 2, 5).transpose(0, 1)),
+    "norm of channels in use": (
+        lambda x, m, v: F.batch_norm(x, m, v),
+        torch.randn(3, 6),
+        torch.randn(6),
+        torch.rand(6) + 1,
+    ),
+    "norm of narrow channels": (lambda x: F.batch_norm(x, None, None, training=True), torch.randn(4, 6).bfloat16()),
+    "norm of groups": (normed_with_gradients, group_norm, torch.randn(2, 6, 5)),
+    "norm of groups, strided": (normed_with_gradients, group_norm, torch.randn(6, 2, 5).transpose(0, 1)),
+    "norm of groups, no weight": (lambda x: F.group_norm(x, 3), torch.randn(2, 6)),
     "norm of nothing": (lambda x: torch.native_layer_norm(x, (7,), None, None, 1e-5), torch.randn(0, 3, 7)),
 }
 
@@ -89,12 +121,19 @@ def test_a_new_kind_is_refused_in_the_cpus_words(name):
     assert str(raised["tpu"].value).splitlines()[0] == str(raised["cpu"].value).splitlines()[0]
 
 
-def test_structured_operators_and_layer_norm_need_no_python():
+def test_structured_operators_and_norms_need_no_python():
+    mean, variance = torch.zeros(8, device="tpu"), torch.ones(8, device="tpu")
+
     def work(n):
         x = torch.empty(n, 8, device="tpu", requires_grad=True)
         weight = torch.empty(8, device="tpu", requires_grad=True)
         y = torch.addmm(weight, x, weight.expand(8, 8)).add_(x)
-        torch.cat([F.gelu(y), torch.softmax(y, 1) * 2, F.layer_norm(y, (8,), weight)]).sum((0, 1)).backward()
+        norms = [
+            F.layer_norm(y, (8,), weight),
+            F.batch_norm(y, mean, variance, weight, weight, True),
+            F.group_norm(y, 2, weight, weight).relu(),
+        ]
+        torch.cat([F.gelu(y), torch.softmax(y, 1) * 2, *norms]).sum((0, 1)).backward()
 
     work(next(sizes))
     seen = set()
