@@ -22,12 +22,14 @@ void WaitForAutogradThreads() {
   torch::autograd::Engine& engine = torch::autograd::Engine::get_default_engine();
   if (!Threads::Started(engine)) return;
   torch::autograd::AnomalyMode::set_enabled(false);  // it would give the task something of Python's
-  c10::AutogradState::get_tls_state().set_multithreading_enabled(true);
   for (int device = 0; device < DeviceCount(); ++device) {
     const auto options =
         at::TensorOptions().device(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(device));
     const at::Tensor leaf = at::empty({0}, options).requires_grad_(true);
-    engine.execute({torch::autograd::impl::gradient_edge(leaf)}, {at::empty({0}, options)}, /*keep_graph=*/false,
+    const at::Tensor gradient = at::empty({0}, options);
+    // After the first use of the device, which may be the line above: it has this thread's backwards run here.
+    c10::AutogradState::get_tls_state().set_multithreading_enabled(true);
+    engine.execute({torch::autograd::impl::gradient_edge(leaf)}, {gradient}, /*keep_graph=*/false,
                    /*create_graph=*/false, /*accumulate_grad=*/true);
   }
 }

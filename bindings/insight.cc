@@ -70,6 +70,18 @@ void BindInsight(py::module_& m) {
       entry["tuning"] = fragment->tuning.profile.tuning;
       entry["decisions"] = decisions;
       entry["finished"] = fragment->tuning.profile.finished;
+      std::vector<KernelTime> times = fragment->KernelTimes();
+      if (times.empty()) times = fragment->tuning.profile.kernels;
+      py::list kernels;
+      for (const KernelTime& kernel : times) {
+        py::dict row;
+        row["kernel"] = kernel.label;
+        row["launches"] = kernel.runs;
+        row["milliseconds"] = static_cast<double>(kernel.nanoseconds) / 1e6;
+        row["bytes"] = kernel.bytes;
+        kernels.append(row);
+      }
+      entry["kernels"] = kernels;
       result.append(entry);
     }
     return result;

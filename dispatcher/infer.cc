@@ -284,14 +284,6 @@ std::unique_ptr<Signature> Infer(const Operator& op, at::ArrayRef<c10::IValue> a
     DescribeBounded(op, arguments, collected, *s);
     return s;
   }
-  std::optional<Inference> inference = AskPyTorch(op, arguments);
-  if (!inference) {
-    s->recordable = false;
-    return s;
-  }
-  for (int m : op.mutated) {
-    for (const at::Tensor& t : TensorsOf(arguments[m])) at::assert_no_internal_overlap(t);
-  }
   s->host_kernel = std::make_unique<HostKernel>(HostKernel{.op = op.recorded, .seeded = op.seeded});
   if (op.functional_form && op.out.empty()) {
     s->host_kernel->in_place = op.op;
@@ -299,9 +291,26 @@ std::unique_ptr<Signature> Infer(const Operator& op, at::ArrayRef<c10::IValue> a
   }
   s->call.op = op.name;
   if (op.has_products) s->call.precision = ProductPrecision();
-  s->call.promoted = Promoted(op, inference->arguments);
   DescribeArguments(op, arguments, collected, *s);
   DescribeOperands(op, collected, *s);
+  std::optional<Inference> inference;
+  try {
+    inference = AskPyTorch(op, arguments);
+  } catch (...) {
+    // Its inference has words, and at times types, of its own for what the CPU's kernel refuses.
+    const std::exception_ptr error = std::current_exception();
+    torch::jit::Stack none;
+    const std::exception_ptr complaint = CheckOnHost(op, s->call, collected, arguments, none).complaint;
+    std::rethrow_exception(complaint ? complaint : error);
+  }
+  if (!inference) {
+    s->recordable = false;
+    return s;
+  }
+  for (int m : op.mutated) {
+    for (const at::Tensor& t : TensorsOf(arguments[m])) at::assert_no_internal_overlap(t);
+  }
+  s->call.promoted = Promoted(op, inference->arguments);
   if (!op.functional_form) s->host_kernel->mutated = op.mutated;
   const HostCheck check = CheckOnHost(op, s->call, collected, arguments, inference->returns);
   DescribeResults(op, *inference, *s);

@@ -20,11 +20,16 @@ thread_local int current_device = 0;
 constexpr size_t kMaxDevices = std::numeric_limits<c10::DeviceIndex>::max() + 1;
 thread_local std::array<Stream*, kMaxDevices> current_streams{};  // by device; null: not used by this thread yet
 
+thread_local bool runs_backward_here = false;
+
 // This thread's backwards run on itself, as those of CPU tensors do. Autograd's own threads are for devices that keep
-// their callers waiting; recording doesn't, and handing every backward over and back costs tens of microseconds.
+// their callers waiting; recording doesn't, and handing every backward over and back costs tens of microseconds. Once:
+// what a user sets later holds. The end of inference mode brings the former state back, so not there.
 void RunBackwardHere() {
-  thread_local bool asked = false;  // once: what a user sets later holds
-  if (!std::exchange(asked, true)) c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
+  c10::AutogradState& state = c10::AutogradState::get_tls_state();
+  if (state.get_inference_mode()) return;
+  state.set_multithreading_enabled(false);
+  runs_backward_here = true;
 }
 
 }  // namespace
@@ -52,10 +57,10 @@ int ExchangeDevice(int device) {
 
 Stream& CurrentStream(int device) {
   if (C10_UNLIKELY(InForkedChild())) CheckFork();
+  if (C10_UNLIKELY(!runs_backward_here)) RunBackwardHere();
   const size_t index = static_cast<size_t>(device);
   if (C10_UNLIKELY(index >= current_streams.size() || current_streams[index] == nullptr)) {
     CheckDevice(device);
-    RunBackwardHere();
     current_streams[index] = &Engine::Get().stream(device, 0);
   }
   return *current_streams[index];

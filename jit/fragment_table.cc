@@ -76,6 +76,25 @@ void FragmentEntry::Install(int device, std::unique_ptr<Executable> executable) 
   replaced_.push_back(std::move(old));
 }
 
+std::vector<KernelTime> FragmentEntry::KernelTimes() const {
+  std::vector<KernelTime> sum;
+  for (const std::atomic<Executable*>& device : executables) {
+    const Executable* executable = device.load(std::memory_order_acquire);
+    if (executable == nullptr) continue;
+    for (KernelTime& one : executable->kernel_times()) {
+      const auto known =
+          std::find_if(sum.begin(), sum.end(), [&](const KernelTime& k) { return k.label == one.label; });
+      if (known == sum.end()) {
+        sum.push_back(std::move(one));
+      } else {
+        known->runs += one.runs;
+        known->nanoseconds += one.nanoseconds;
+      }
+    }
+  }
+  return sum;
+}
+
 std::string FragmentEntry::FirstLine() const {
   const auto known = std::find_if(where.begin(), where.end(), [](const std::string& line) { return !line.empty(); });
   return known == where.end() ? "" : *known;

@@ -61,6 +61,7 @@ struct FragmentEntry final : RefCounted<FragmentEntry> {
   // Its family has a program, but none for this fragment.
   std::atomic<bool> left_out{false};
   void Install(int device, std::unique_ptr<Executable> executable);
+  std::vector<KernelTime> KernelTimes() const;  // of the executables there are now
   // The fragments that followed this one in its window, the latest first (null: fewer have): what recording expects
   // next. Guarded by the recording lock. Not held: the table takes out what it gives up.
   std::array<FragmentEntry*, 6> successors{};

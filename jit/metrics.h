@@ -55,7 +55,7 @@ class Metrics {
   static Metrics& Get();
 
   std::atomic<int64_t> recorded_ops{0}, fragments_launched{0}, fragments_known{0}, fragments_distinct{0};
-  std::atomic<int64_t> fragment_families{0};  // of those distinct, what differs in more than sizes
+  std::atomic<int64_t> fragment_families{0};  // found for them: what differs in more than sizes
   std::atomic<int64_t> fragments_given_up{0};
   std::atomic<int64_t> dropped_ops{0};  // dead at the cut
   std::atomic<int64_t> launches_tier0{0}, launches_tier1{0};

@@ -8,7 +8,7 @@
 namespace tpu {
 namespace {
 
-constexpr uint64_t kVersion = 1;
+constexpr uint64_t kVersion = 2;
 
 }  // namespace
 
@@ -29,6 +29,7 @@ void Profile::Merge(const Profile& other) {
                                    [&](const Decision& ours) { return ours.candidate == theirs.candidate; });
     if (!known) decisions.push_back(theirs);
   }
+  if (kernels.empty()) kernels = other.kernels;
 }
 
 std::string Profile::Encode() const {
@@ -45,6 +46,13 @@ std::string Profile::Encode() const {
     w.I64(d.before);
     w.I64(d.after);
     w.U64(d.adopted ? 1 : 0);
+  }
+  w.U64(kernels.size());
+  for (const KernelTime& k : kernels) {
+    w.String(k.label);
+    w.I64(k.runs);
+    w.I64(k.nanoseconds);
+    w.I64(k.bytes);
   }
   return std::move(w).Take();
 }
@@ -67,6 +75,13 @@ std::optional<Profile> Profile::Decode(const std::string& bytes) {
     d.before = r.I64();
     d.after = r.I64();
     d.adopted = r.U64() != 0;
+  }
+  profile.kernels.resize(r.Count(4 * sizeof(uint64_t)));
+  for (KernelTime& k : profile.kernels) {
+    k.label = r.String();
+    k.runs = r.I64();
+    k.nanoseconds = r.I64();
+    k.bytes = r.I64();
   }
   if (!r.ok() || !r.AtEnd()) return std::nullopt;
   return profile;

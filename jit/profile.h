@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/device.h"
+
 namespace tpu {
 
 // A candidate that was measured against the best program so far: medians of a launch.
@@ -24,12 +26,13 @@ struct Profile {
   std::string tuning;                            // of the best program: Tuning::ToString
   std::vector<Decision> decisions;               // in order
   bool finished = false;                         // no candidate is left
+  std::vector<KernelTime> kernels;               // of the best program, by the last process that knows
   friend bool operator==(const Profile&, const Profile&) = default;
 
   // Old counts weigh less: halves them.
   void Age();
   // Adds what another process knows: its counts, its decisions on candidates that this one has not measured, and its
-  // best program where this one has decided nothing.
+  // best program where this one has decided nothing; the times of kernels where this one has none.
   void Merge(const Profile& other);
 
   std::string Encode() const;

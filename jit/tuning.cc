@@ -226,6 +226,7 @@ void Tuner::Keep(FragmentEntry& entry) {
           entry.profile[tier].nanoseconds - std::exchange(t.kept_nanoseconds[tier], entry.profile[tier].nanoseconds);
     }
     profile.compile_nanoseconds = t.compile_nanoseconds;
+    profile.kernels = entry.KernelTimes();
     t.unkept = false;
   }
   if (std::optional<Profile> others = engine_.pool().LoadProfile(t.key)) {

@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -49,6 +50,15 @@ using NodeRunner =
 // once, on any thread.
 using Explainer = std::function<absl::Status(const absl::Status& error)>;
 
+// What the kernels of one label took, of the launches that were timed kernel by kernel.
+struct KernelTime {
+  std::string label;  // for people: the primitives that they compute
+  int64_t runs = 0;   // launches
+  int64_t nanoseconds = 0;
+  int64_t bytes = 0;  // of their operands and results, in one launch
+  friend bool operator==(const KernelTime&, const KernelTime&) = default;
+};
+
 class Executable {
  public:
   virtual ~Executable() = default;
@@ -62,6 +72,8 @@ class Executable {
   virtual int calls_per_launch() const = 0;
   // A launch takes microseconds, on the calling thread alone, and asks no host kernel.
   virtual bool brief() const { return false; }
+  // By label, in the order of the first; one launch of some is timed so. Empty where the device does not tell.
+  virtual std::vector<KernelTime> kernel_times() const { return {}; }
 };
 
 // A program for many values of one size, loaded.

@@ -26,8 +26,10 @@ def explain():
     Print it, or show it in a notebook; `.counters`, `.fragments`, `.cuts`, `.compiles`, `.host_kernels`,
     `.uncaptured_graphs` are plain data: of fragments, `runs` and `milliseconds` are lists by tier, `tuning` is what
     tier 2 has chosen ("" for the untuned program), `decisions` are the candidates that were measured, in milliseconds,
-    and `finished` says that none is left. `.clusters` are fragments that always followed one another and were compiled
-    as one: `before` and `after` are milliseconds.
+    and `finished` says that none is left; `kernels` are the parts of the compiled program, with the milliseconds they
+    took in all of `launches`, those of the fragment's launches that were timed so (one of 16, here or in an earlier
+    process; none on devices that do not tell), and the bytes of their operands and results. `.clusters` are fragments
+    that always followed one another and were compiled as one: `before` and `after` are milliseconds.
     """
     return Explanation(
         metrics(),
@@ -52,18 +54,39 @@ class Explanation:
         self.host_kernels = dict(sorted(host_kernels.items(), key=lambda item: -item[1]))
         self.uncaptured_graphs = dict(sorted(uncaptured_graphs.items(), key=lambda item: -item[1]))
 
+    def _kernels(self):
+        """Rows of the report: kernels by their share of all compiled launches, where they were timed."""
+        found = []
+        for x in self.fragments:
+            runs = x["runs"][1]
+            for k in x["kernels"]:
+                found.append((k["milliseconds"] / k["launches"], runs, k, x["summary"]))
+        total = sum(each * runs for each, runs, _, _ in found) or 1
+        found.sort(key=lambda row: -row[0] * row[1])
+        return [
+            (
+                f"{each * runs / total:.1%}",
+                f"{each:.3f} ms",
+                f"{k['bytes'] / max(each, 1e-6) / 1e6:.1f}",
+                k["kernel"],
+                summary,
+            )
+            for each, runs, k, summary in found
+            if runs
+        ]
+
     def _sections(self, limit=20):
         """(title, header, rows) for each part of the report."""
         c = self.counters
         recorded, launched = c["recorded_ops"], c["fragments"]
+        families = f" ({c['fragment_families']} but for their sizes)" if c["fragment_families"] else ""
         yield (
             "Recorded",
             None,
             [
                 (
-                    f"{recorded} operations in {launched} fragments, {c['fragments_distinct']} of them distinct "
-                    f"({c['fragment_families']} but for their sizes), "
-                    f"{c['fragments_given_up']} given up (TORCH_TPU_KNOWN_OPS)",
+                    f"{recorded} operations in {launched} fragments, {c['fragments_distinct']} of them distinct"
+                    f"{families}, {c['fragments_given_up']} given up (TORCH_TPU_KNOWN_OPS)",
                 ),
                 (f"{c['dropped_ops']} operations dropped because nobody could read their results",),
                 (f"{c['reads']} reads; {c['inferences']} shape inferences",),
@@ -95,6 +118,11 @@ class Explanation:
                 )
                 for x in self.fragments[:limit]
             ],
+        )
+        yield (
+            "Kernels: where the time of compiled launches went (one of 16 is timed so)",
+            ("share", "a launch", "GB/s", "kernel", "fragment"),
+            self._kernels()[:limit],
         )
         if self.clusters:
             yield (

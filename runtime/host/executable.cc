@@ -1,13 +1,19 @@
 #include "runtime/host/executable.h"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstring>
+#include <deque>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "runtime/host/arena.h"
 #include "runtime/host/copy.h"
 #include "runtime/host/gemm.h"
@@ -26,6 +32,7 @@ class PlanExecutable final : public Executable {
                       const Explainer& explain) override;
   int calls_per_launch() const override { return calls_; }
   bool brief() const override { return brief_; }
+  std::vector<KernelTime> kernel_times() const override;
 
  private:
   // What one launch has: where every slot is, and what keeps it there.
@@ -39,7 +46,16 @@ class PlanExecutable final : public Executable {
     int64_t error = 0;  // a kernel stores a nonzero code
   };
   using Pointers = absl::InlinedVector<void*, 24>;
+  // A step, or the steps of a tile loop: what is timed as one.
+  struct Part {
+    size_t first = 0, count = 1;
+    const TileLoop* loop = nullptr;
+    mutable std::atomic<int64_t> nanoseconds{0};
+  };
 
+  void FindParts();
+  std::string LabelOf(const Part& part) const;
+  int64_t BytesOf(const Part& part) const;
   absl::Status CheckInputs(absl::Span<const Argument> inputs, size_t outputs) const;
   absl::Status Run(Frame& frame, const NodeRunner& run_node) const;
   absl::Status Allocate(Frame& frame) const;
@@ -50,16 +66,19 @@ class PlanExecutable final : public Executable {
   absl::StatusOr<BufferRef> BufferOf(uint32_t slot, const Frame& frame) const;
   absl::StatusOr<BufferRef> Detached(BufferRef result, uint64_t bytes, const Frame& frame) const;
   Pointers PointersOf(const Step& step, Frame& frame) const;
-  // Where the arena's part of a thread begins; of the number of threads: where the arena ends.
-  uint64_t TileArena(int thread) const {
+  // Where a part of the arena for tiles begins; of the number of parts: where the arena ends.
+  uint64_t TileArena(int64_t part) const {
     const auto align = [](uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; };
-    return align(plan_.arena_bytes) + align(plan_.thread_bytes) * static_cast<uint64_t>(thread);
+    return align(plan_.arena_bytes) + align(plan_.thread_bytes) * static_cast<uint64_t>(part);
   }
 
   Device* const device_;
   Plan plan_;
   int calls_ = 0;
   bool brief_ = false;
+  int64_t tile_parts_ = 0;  // tiles that are in work at the same time, at most
+  std::deque<Part> parts_;
+  mutable std::atomic<int64_t> launches_{0}, timed_{0};
   std::vector<uint64_t> input_bytes_;  // least size of each input
   std::vector<bool> provided_;         // outputs that a call makes
   BufferRef constants_;
@@ -78,8 +97,60 @@ bool IsBrief(const Plan& plan) {
          });
 }
 
+// Of so many launches one is timed part by part; the first of them when libraries and caches are warm.
+constexpr int64_t kTimedOf = 16, kFirstTimed = 7;
+
+int64_t Now() { return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1); }
+
+void PlanExecutable::FindParts() {
+  auto loop = plan_.tile_loops.begin();
+  for (size_t i = 0; i < plan_.steps.size(); i += parts_.back().count) {
+    Part& part = parts_.emplace_back();
+    part.first = i;
+    if (loop == plan_.tile_loops.end() || loop->first != i) continue;
+    part.loop = &*loop++;
+    part.count = part.loop->count;
+  }
+}
+
+std::string PlanExecutable::LabelOf(const Part& part) const {
+  const auto begin = plan_.steps.begin() + static_cast<ptrdiff_t>(part.first);
+  return absl::StrJoin(begin, begin + static_cast<ptrdiff_t>(part.count), "; ",
+                       [](std::string* out, const Step& step) { absl::StrAppend(out, step.label); });
+}
+
+int64_t PlanExecutable::BytesOf(const Part& part) const {
+  absl::flat_hash_set<uint32_t> slots;
+  for (size_t i = part.first; i < part.first + part.count; ++i) {
+    slots.insert(plan_.steps[i].slots.begin(), plan_.steps[i].slots.end());
+  }
+  uint64_t bytes = 0;
+  for (const uint32_t slot : slots) {
+    if (plan_.slots[slot].kind != Slot::Kind::kTile) bytes += plan_.slots[slot].bytes;
+  }
+  return static_cast<int64_t>(bytes);
+}
+
+std::vector<KernelTime> PlanExecutable::kernel_times() const {
+  std::vector<KernelTime> times;
+  const int64_t timed = timed_.load(std::memory_order_acquire);
+  if (timed == 0) return times;
+  for (const Part& part : parts_) {
+    std::string label = LabelOf(part);
+    auto known = std::find_if(times.begin(), times.end(), [&](const KernelTime& t) { return t.label == label; });
+    if (known == times.end()) known = times.insert(times.end(), KernelTime{std::move(label), timed});
+    known->nanoseconds += part.nanoseconds.load(std::memory_order_relaxed);
+    known->bytes += BytesOf(part);
+  }
+  return times;
+}
+
 absl::Status PlanExecutable::Load(CodeLoader* loader) {
   brief_ = IsBrief(plan_);
+  FindParts();
+  for (const TileLoop& loop : plan_.tile_loops) {
+    tile_parts_ = std::max(tile_parts_, std::min<int64_t>(loop.tiles, NumThreads()));
+  }
   input_bytes_.assign(plan_.num_inputs, 0);
   provided_.assign(plan_.outputs.size(), false);
   for (const Slot& slot : plan_.slots) {
@@ -125,13 +196,16 @@ absl::Status PlanExecutable::Launch(absl::Span<Argument> inputs, absl::Span<Buff
 absl::Status PlanExecutable::Run(Frame& frame, const NodeRunner& run_node) const {
   if (absl::Status status = Allocate(frame); !status.ok()) return status;
   Resolve(frame);
-  auto loop = plan_.tile_loops.begin();
-  for (size_t i = 0; i < plan_.steps.size();) {
-    const bool tiled = loop != plan_.tile_loops.end() && loop->first == i;
-    absl::Status status = tiled ? RunTiles(*loop, frame) : RunStep(plan_.steps[i], frame, run_node);
+  const bool timed = !brief_ && launches_.fetch_add(1, std::memory_order_relaxed) % kTimedOf == kFirstTimed;
+  int64_t before = timed ? Now() : 0;
+  for (const Part& part : parts_) {
+    absl::Status status = part.loop ? RunTiles(*part.loop, frame) : RunStep(plan_.steps[part.first], frame, run_node);
     if (!status.ok()) return status;
-    i += tiled ? (loop++)->count : 1;
+    if (!timed) continue;
+    const int64_t now = Now();
+    part.nanoseconds.fetch_add(now - std::exchange(before, now), std::memory_order_relaxed);
   }
+  if (timed) timed_.fetch_add(1, std::memory_order_release);
   for (size_t i = 0; i < frame.outputs.size(); ++i) {
     const OutputSpec& spec = plan_.outputs[i];
     if (spec.kind == OutputSpec::Kind::kOutput) frame.outputs[i] = frame.outputs[spec.source];
@@ -179,7 +253,7 @@ absl::Status PlanExecutable::Allocate(Frame& frame) const {
     if (!buffer.ok()) return buffer.status();
     frame.outputs[i] = *std::move(buffer);
   }
-  if (const uint64_t bytes = TileArena(NumThreads()); bytes > 0) {
+  if (const uint64_t bytes = TileArena(tile_parts_); bytes > 0) {
     absl::StatusOr<BufferRef> arena = device_->Allocate(bytes);
     if (!arena.ok()) return arena.status();
     frame.arena = *std::move(arena);
@@ -251,9 +325,12 @@ absl::Status PlanExecutable::RunTiles(const TileLoop& loop, Frame& frame) const 
   const absl::Span<const Step> steps = absl::MakeConstSpan(plan_.steps).subspan(loop.first, loop.count);
   absl::InlinedVector<Pointers, 8> pointers;
   for (const Step& step : steps) pointers.push_back(PointersOf(step, frame));
-  // Steps count from the value's beginning, so that is where a thread's tile is put.
+  // A part for each thread, or for each tile where these are fewer. Steps count from the value's beginning, so that is
+  // where a tile is put.
+  const bool few = loop.tiles <= NumThreads();
   const auto place = [&](const Slot& slot, int64_t tile) {
-    const uintptr_t at = reinterpret_cast<uintptr_t>(frame.arena->data()) + TileArena(ThreadNumber()) + slot.offset;
+    const uint64_t part = TileArena(few ? tile : ThreadNumber());
+    const uintptr_t at = reinterpret_cast<uintptr_t>(frame.arena->data()) + part + slot.offset;
     return reinterpret_cast<void*>(at - slot.bytes / static_cast<uint64_t>(loop.tiles) * static_cast<uint64_t>(tile));
   };
   auto run = [&](size_t i, int64_t tile) {

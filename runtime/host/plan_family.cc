@@ -113,6 +113,7 @@ absl::StatusOr<PlanFamily> PlanFamily::Parse(std::string_view bytes) {
   absl::StatusOr<Plan> parsed = Plan::Parse(plan);
   if (!parsed.ok()) return parsed.status();
   family.plan = *std::move(parsed);
+  if (!family.plan.tile_loops.empty() || family.plan.thread_bytes > 0) return bad();  // the compiler joins none
   return family;
 }
 

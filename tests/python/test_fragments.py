@@ -171,6 +171,21 @@ def test_explain_tells_where_the_time_went(metrics):
     assert any(sum(f["runs"]) == 3 and f["runs"][1] > 0 and min(f["milliseconds"]) > 0 for f in mine), mine
 
 
+@pytest.mark.embedded_only(reason="plugins don't tell what a program's parts take")
+def test_explain_tells_the_time_of_kernels(metrics):
+    x, w = torch.randn(512, 256).to("tpu"), torch.randn(256, 128).to("tpu")
+    for _ in range(20):
+        (x @ w).tanh().sum().item()
+        torch.tpu.wait_for_compiles()
+    report = torch.tpu.explain()
+    mine = [f for f in report.fragments if "test_fragments.py:" in f["where"] and "aten::mm" in f["summary"]]
+    kernels = mine[0]["kernels"]
+    assert any("dot" in k["kernel"] for k in kernels) and any("tanh" in k["kernel"] for k in kernels), kernels
+    assert all(k["launches"] > 0 and k["milliseconds"] > 0 for k in kernels), kernels
+    assert sum(k["bytes"] for k in kernels) >= x.nbytes + w.nbytes
+    assert kernels[0]["kernel"] in str(report)
+
+
 def test_explain_names_host_kernels(metrics):
     torch.linalg.svd(torch.randn(4, 4, device="tpu"))[1].cpu()
     assert any("svd" in name for name in torch.tpu.explain().host_kernels), torch.tpu.explain().host_kernels

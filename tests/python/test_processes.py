@@ -288,7 +288,12 @@ def test_backward_runs_on_its_caller():
         assert torch.autograd.is_multithreading_enabled()  # nothing is changed before the device is used
         checked = []
         check()
-        other = threading.Thread(target=check)
+        def check_after_inference():
+            with torch.inference_mode():
+                torch.ones(2, device="tpu").sum().item()
+            check()
+
+        other = threading.Thread(target=check_after_inference)
         other.start()
         other.join()
         assert len(checked) == 2
@@ -296,7 +301,8 @@ def test_backward_runs_on_its_caller():
     )
 
 
-def test_exit_waits_for_the_threads_of_backward():
+@pytest.mark.parametrize("where", ["the main thread", "a thread beside one that never used the device"])
+def test_exit_waits_for_the_threads_of_backward(where):
     # Backwards told to run on autograd's threads: one that has its last task to drop when the interpreter ends would
     # abort the process. Here that thread gets what other processes leave of one processor.
     run_python(
@@ -314,12 +320,22 @@ def test_exit_waits_for_the_threads_of_backward():
         busy = "import time; end = time.time() + 3; [0 for _ in iter(lambda: time.time() < end, False)]"
         subprocess.Popen([sys.executable, "-c", busy])
         time.sleep(0.3)
-        layer = torch.nn.Linear(3, 3, device="tpu")
-        torch.autograd.set_multithreading_enabled(True)
-        layer.weight.register_hook(run_last)
-        layer.bias.register_hook(run_last)
-        layer(torch.ones(3, device="tpu")).sum().backward()
-        """
+
+        def train():
+            layer = torch.nn.Linear(3, 3, device="tpu")
+            torch.autograd.set_multithreading_enabled(True)
+            layer.weight.register_hook(run_last)
+            layer.bias.register_hook(run_last)
+            layer(torch.ones(3, device="tpu")).sum().backward()
+
+        if WHERE == "the main thread":
+            train()
+        else:
+            threads = [threading.Thread(target=train) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+                thread.join()
+        """.replace("WHERE", repr(where))
     )
 
 

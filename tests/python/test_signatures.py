@@ -102,6 +102,13 @@ MISTAKES = {
     "targets": lambda d: F.nll_loss(torch.ones(300, 7, device=d), torch.ones(301, dtype=torch.int64, device=d)),
     "indices": lambda d: torch.ones(300, 300, device=d)[torch.arange(2, device=d), torch.arange(3, device=d)],
     "norm": lambda d: F.layer_norm(torch.ones(300, 192, device=d), (193,)),
+    "norm of integers": lambda d: F.layer_norm(torch.ones(3, 4, dtype=torch.int64, device=d), (4,)),
+    "norm of many integers": lambda d: F.layer_norm(torch.ones(300, 192, dtype=torch.int64, device=d), (192,)),
+    "norm of complex numbers": lambda d: F.layer_norm(torch.ones(3, 4, dtype=torch.complex64, device=d), (4,)),
+    "norm of groups of integers": lambda d: F.group_norm(torch.ones(3, 4, dtype=torch.int64, device=d), 2),
+    "norm of integers' channels": lambda d: F.batch_norm(
+        torch.ones(3, 4, dtype=torch.int64, device=d), None, None, training=True
+    ),
     "norm's weight": lambda d: F.layer_norm(torch.ones(300, 192, device=d), (192,), torch.ones(191, device=d)),
 }
 

@@ -13,6 +13,7 @@ Profile Sample() {
   p.tuning = "products=1";
   p.decisions = {{"streams=5", 200, 300, false}, {"products=1", 200, 150, true}};
   p.finished = true;
+  p.kernels = {{"add, exp", 3, 700, 96}};
   return p;
 }
 
@@ -44,6 +45,7 @@ TEST(Profile, AProcessThatDecidedNothingTakesTheOthersBest) {
   ours.Merge(Sample());
   EXPECT_EQ(ours.tuning, "products=1");
   EXPECT_TRUE(ours.finished);
+  EXPECT_EQ(ours.kernels, Sample().kernels);
   EXPECT_EQ(ours.runs[1], 60);
 }
 

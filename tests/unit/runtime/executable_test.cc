@@ -105,6 +105,40 @@ TEST_F(ExecutableTest, RunsKernelsOverATemporary) {
   EXPECT_EQ(executable->calls_per_launch(), 0);
 }
 
+// The eighth launch and one of 16 after it; kernels of one label count as one.
+TEST_F(ExecutableTest, TimesSomeLaunchesKernelByKernel) {
+  auto launch = [&](Executable& executable, int times) {
+    for (int i = 0; i < times; ++i) {
+      Argument inputs[] = {{.buffer = Upload(std::vector<float>(100000))},
+                           {.buffer = Upload(std::vector<float>(100000))}};
+      BufferRef output[1];
+      ASSERT_TRUE(executable.Launch(absl::MakeSpan(inputs), absl::MakeSpan(output), nullptr).ok());
+    }
+  };
+  auto executable = Load(TwoAdds(100000, 1000));
+  launch(*executable, 7);
+  EXPECT_TRUE(executable->kernel_times().empty());
+  launch(*executable, 17);
+  const std::vector<KernelTime> times = executable->kernel_times();
+  ASSERT_EQ(times.size(), 1);
+  EXPECT_EQ(times[0].label, "kernel 0");
+  EXPECT_EQ(times[0].runs, 2);
+  EXPECT_GT(times[0].nanoseconds, 0);
+  EXPECT_EQ(times[0].bytes, 2 * 3 * 400000);  // of both
+
+  Plan tiled = TwoAdds(100000, 1000);
+  tiled.tile_loops = {{.first = 0, .count = 2, .tiles = 10}};
+  executable = Load(tiled);
+  launch(*executable, 8);
+  ASSERT_EQ(executable->kernel_times().size(), 1);
+  EXPECT_EQ(executable->kernel_times()[0].label, "kernel 0; kernel 0");
+  EXPECT_EQ(executable->kernel_times()[0].bytes, 4 * 400000);
+
+  executable = Load(TwoAdds(4, 4));  // microseconds: not timed
+  launch(*executable, 40);
+  EXPECT_TRUE(executable->kernel_times().empty());
+}
+
 TEST_F(ExecutableTest, OverwritesADonatedInputOnlyWhenItIsTheLastReference) {
   auto executable = Load(TwoAdds(4, 1));
   Argument inputs[] = {{.buffer = Upload({1, 2, 3, 4})}, {.buffer = Upload({1, 1, 1, 1}), .donated = true}};

@@ -76,6 +76,12 @@ TEST(PlanFamily, ADamagedNumberIsNoPlan) {
   EXPECT_FALSE(family.At(40).ok());
 }
 
+TEST(PlanFamily, ReadsNoneWithTileLoops) {
+  PlanFamily family = Family();
+  family.plan.tile_loops = {{.first = 0, .count = 1, .tiles = 1}};
+  EXPECT_FALSE(PlanFamily::Parse(family.Serialize()).ok());
+}
+
 TEST(PlanFamily, RefusesPlansThatDifferInMore) {
   Plan other = PlanAt(37);
   other.steps.pop_back();
