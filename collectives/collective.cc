@@ -52,7 +52,7 @@ absl::Status CheckReduction(const Collective& c) {
   const bool bitwise = c.op == ReduceOp::kBitAnd || c.op == ReduceOp::kBitOr || c.op == ReduceOp::kBitXor;
   const bool ordered = c.op == ReduceOp::kMin || c.op == ReduceOp::kMax;
   const bool scaled = c.op == ReduceOp::kAverage || c.op == ReduceOp::kPremulSum;
-  const bool opaque = c.dtype >= DType::kOpaque8;
+  const bool opaque = IsOpaque(c.dtype);
   const bool wrong = opaque || (bitwise && (IsFloat(c.dtype) || IsComplex(c.dtype))) ||
                      (ordered && IsComplex(c.dtype)) || (scaled && c.dtype == DType::kBool);
   if (!wrong) return absl::OkStatus();

@@ -42,6 +42,16 @@ std::optional<DType> Find(c10::ScalarType type) {
       return DType::kComplex128;
     case c10::ScalarType::ComplexHalf:
       return DType::kOpaque32;
+    case c10::ScalarType::Float8_e4m3fn:
+      return DType::kFloat8E4M3FN;
+    case c10::ScalarType::Float8_e5m2:
+      return DType::kFloat8E5M2;
+    case c10::ScalarType::Float8_e4m3fnuz:
+      return DType::kFloat8E4M3FNUZ;
+    case c10::ScalarType::Float8_e5m2fnuz:
+      return DType::kFloat8E5M2FNUZ;
+    case c10::ScalarType::Float8_e8m0fnu:
+      return DType::kFloat8E8M0FNU;
     default:
       return c10::elementSize(type) == 1 ? std::optional(DType::kOpaque8) : std::nullopt;
   }
@@ -75,7 +85,12 @@ c10::ScalarType ToScalarType(DType t) {
                                                   c10::kComplexDouble,
                                                   c10::kByte,
                                                   c10::kShort,
-                                                  c10::kComplexHalf};
+                                                  c10::kComplexHalf,
+                                                  c10::kFloat8_e4m3fn,
+                                                  c10::kFloat8_e5m2,
+                                                  c10::kFloat8_e4m3fnuz,
+                                                  c10::kFloat8_e5m2fnuz,
+                                                  c10::kFloat8_e8m0fnu};
   return kTypes[static_cast<int>(t)];
 }
 

@@ -15,7 +15,7 @@ namespace tpu {
 
 DType ToDType(c10::ScalarType type);
 bool HasDType(c10::ScalarType type);
-// Opaque elements as integers of their size.
+// Opaque elements without a format of ours as integers of their size.
 c10::ScalarType ToScalarType(DType type);
 
 // A number that is not complex, as a scalar operand's bits: a double's, an int64's or a bool's.

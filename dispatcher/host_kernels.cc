@@ -66,7 +66,7 @@ at::Tensor Flat(Device& device, const Call& call, const BufferRef& base) {
 at::Tensor Read(Device& device, const KernelInput& input, const Dims& dims, c10::ScalarType type) {
   const BufferRef& buffer = input.argument.buffer;
   if (input.window == nullptr) return HostTensor(device, buffer, dims, type);
-  return Window(*input.window, Flat(device, *input.window, buffer));
+  return Window(*input.window, Flat(device, *input.window, buffer)).view(type);
 }
 
 // The window operations of strided storages.

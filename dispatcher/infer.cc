@@ -83,7 +83,7 @@ std::optional<Inference> AskPyTorch(const Operator& op, at::ArrayRef<c10::IValue
 }
 
 // at::result_type of the tensors and Scalars among the arguments.
-DType Promoted(const Operator& op, at::ArrayRef<c10::IValue> arguments) {
+c10::ScalarType ResultType(const Operator& op, at::ArrayRef<c10::IValue> arguments) {
   at::native::ResultTypeState state = {};
   bool any = false;
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -99,7 +99,27 @@ DType Promoted(const Operator& op, at::ArrayRef<c10::IValue> arguments) {
       any = true;
     }
   }
-  const c10::ScalarType type = any ? at::native::result_type(state) : c10::ScalarType::Float;
+  return any ? at::native::result_type(state) : c10::ScalarType::Float;
+}
+
+// Types that promote with no other stand beside positions and conditions: theirs is the elements'.
+c10::ScalarType ElementsType(at::ArrayRef<c10::IValue> arguments) {
+  for (const c10::IValue& v : arguments) {
+    for (const at::Tensor& t : TensorsOf(v)) {
+      const c10::ScalarType type = t.scalar_type();
+      if (!c10::isIntegralType(type, /*includeBool=*/true) || c10::isBarebonesUnsignedType(type)) return type;
+    }
+  }
+  return c10::ScalarType::Float;
+}
+
+DType Promoted(const Operator& op, at::ArrayRef<c10::IValue> arguments) {
+  c10::ScalarType type;
+  try {
+    type = ResultType(op, arguments);
+  } catch (const c10::Error&) {
+    type = ElementsType(arguments);
+  }
   return HasDType(type) ? ToDType(type) : DType::kFloat32;
 }
 

@@ -95,6 +95,10 @@ const Call& CopyCall(const Layout* from, const Layout* to) {
 void CopyOnDevice(const at::Tensor& source, const at::Tensor& destination) {
   const Layout* from = LayoutOf(*source.unsafeGetTensorImpl());
   const Layout* to = LayoutOf(*destination.unsafeGetTensorImpl());
+  // Of these only PyTorch knows the format.
+  const bool formats = from->type.dtype == DType::kOpaque8 || to->type.dtype == DType::kOpaque8;
+  TORCH_CHECK_NOT_IMPLEMENTED(!formats || from->scalar_type == to->scalar_type, "tpu: no conversion from ",
+                              from->scalar_type, " to ", to->scalar_type);
   ValueRef value = ReadValue(*source.unsafeGetTensorImpl());
   if (from->type != to->type) {
     const Operand operand{value.get(), 0};

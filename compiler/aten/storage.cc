@@ -240,8 +240,8 @@ Result Update(AtenCall& c) {
 // Converting complex or opaque elements stays with the host kernel; moving them does not.
 Result Copy(AtenCall& c) {
   Tensor src = c.tensor(0);
-  bool computes = !IsComplex(src.dtype()) && !IsComplex(c.result_dtype()) && src.dtype() < DType::kOpaque8 &&
-                  c.result_dtype() < DType::kOpaque8;
+  bool computes = !IsComplex(src.dtype()) && !IsComplex(c.result_dtype()) && !IsOpaque(src.dtype()) &&
+                  !IsOpaque(c.result_dtype());
   if (src.dtype() != c.result_dtype() && !computes) return Result::Decline();
   return src;
 }

@@ -15,6 +15,7 @@
 #include "compiler/host/loop_nest.h"
 #include "compiler/host/pipeline.h"
 #include "compiler/host/special_kernels.h"
+#include "compiler/ir/builder.h"
 #include "compiler/ir/dialect.h"
 #include "compiler/ir/types.h"
 #include "compiler/passes/passes.h"
@@ -91,7 +92,7 @@ class Fuser {
   std::set<std::pair<int, int>> refused_;
 };
 
-// What a reduction of no elements gives; null for elements that no constant can hold.
+// What a reduction of no elements gives; null for elements that are only moved.
 mlir::Attribute OfNothing(mlir::Type element, ir::ReduceKind kind) {
   using ir::ReduceKind;
   const bool one = kind == ReduceKind::prod || kind == ReduceKind::all;
@@ -122,10 +123,16 @@ void Fuser::ReplaceEmpty() {
     if (type.getNumElements() != 0 && !(reads_nothing && mlir::isa<ir::DotOp, ir::ReduceOp>(op))) continue;
     auto reduce = mlir::dyn_cast<ir::ReduceOp>(op);
     mlir::Attribute value = OfNothing(type.getElementType(), reduce ? reduce.getKind() : ir::ReduceKind::sum);
-    if (!value) continue;
     mlir::OpBuilder b(&op);
-    auto constant = ir::ConstantOp::create(b, op.getLoc(), type, mlir::DenseElementsAttr::get(type, value));
-    op.getResult(0).replaceAllUsesWith(constant.getResult());
+    Value constant;
+    if (value) {
+      constant = ir::ConstantOp::create(b, op.getLoc(), type, mlir::DenseElementsAttr::get(type, value));
+    } else if (type.getNumElements() == 0) {
+      constant = ir::Emitter(b, op.getLoc()).Constant(ir::DTypeOf(type.getElementType()), 0, type.getShape());
+    } else {
+      continue;
+    }
+    op.getResult(0).replaceAllUsesWith(constant);
     op.erase();
   }
 }

@@ -16,7 +16,7 @@ def Tpu_Dialect : Dialect {
   let description = [{
     Values are builtin ranked tensors of static shape, logical and row-major. A scalar input of a fragment is a tensor
     of rank 0. Element types: i1 (bool), signless i8..i64 (signed), ui8..ui64, f16, bf16, f32, f64, complex<f32|f64>
-    (stored and moved; few primitives compute on them) and !tpu.opaque<bits> (stored and moved only).
+    (stored and moved; few primitives compute on them) and !tpu.opaque<name> (stored and moved only).
 
     Constraints in the descriptions are numbered; verifier messages and tests cite the numbers.
   }];
@@ -28,8 +28,9 @@ def Tpu_Dialect : Dialect {
 def Tpu_Opaque : TypeDef<Tpu_Dialect, "Opaque"> {
   let mnemonic = "opaque";
   let summary = "an element that is stored and moved and has no arithmetic";
-  let parameters = (ins "unsigned":$bits);
-  let assemblyFormat = "`<` $bits `>`";
+  let description = [{ The name is its DType's: float8 formats are told apart by it. }];
+  let parameters = (ins StringRefParameter<>:$name);
+  let assemblyFormat = "`<` $name `>`";
 }
 
 def Tpu_Unsigned : AnyTypeOf<[UI8, UI16, UI32, UI64]>;

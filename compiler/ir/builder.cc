@@ -41,6 +41,10 @@ Tensor Like(Tensor x, double value) { return x.emitter().Constant(x.dtype(), val
 }  // namespace
 
 Tensor Emitter::Constant(DType dtype, double value, Ints dims) {
+  if (IsOpaque(dtype)) {  // no attribute holds such elements: their bits
+    const size_t size = SizeOf(dtype);
+    return Bitcast(Integer(size == 1 ? DType::kUInt8 : size == 2 ? DType::kUInt16 : DType::kUInt32, 0, dims), dtype);
+  }
   auto type = Type(dtype, dims);
   return Make<ConstantOp>(
       type, mlir::cast<mlir::ElementsAttr>(mlir::DenseElementsAttr::get(type, Number(type.getElementType(), value))));

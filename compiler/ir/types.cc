@@ -34,7 +34,12 @@ mlir::Type ElementType(mlir::MLIRContext* context, DType dtype) {
     case DType::kOpaque8:
     case DType::kOpaque16:
     case DType::kOpaque32:
-      return OpaqueType::get(context, 8 * SizeOf(dtype));
+    case DType::kFloat8E4M3FN:
+    case DType::kFloat8E5M2:
+    case DType::kFloat8E4M3FNUZ:
+    case DType::kFloat8E5M2FNUZ:
+    case DType::kFloat8E8M0FNU:
+      return OpaqueType::get(context, {NameOf(dtype).data(), NameOf(dtype).size()});
   }
   llvm_unreachable("no such dtype");
 }

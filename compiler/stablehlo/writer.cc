@@ -29,9 +29,9 @@ mlir::RankedTensorType WithElement(mlir::RankedTensorType type, mlir::Type eleme
 }
 
 mlir::RankedTensorType Stored(mlir::RankedTensorType type) {
-  auto opaque = mlir::dyn_cast<ir::OpaqueType>(type.getElementType());
-  if (!opaque) return type;
-  return WithElement(type, mlir::IntegerType::get(type.getContext(), opaque.getBits(), mlir::IntegerType::Unsigned));
+  if (!mlir::isa<ir::OpaqueType>(type.getElementType())) return type;
+  const auto bits = static_cast<unsigned>(8 * ir::BytesOf(type.getElementType()));
+  return WithElement(type, mlir::IntegerType::get(type.getContext(), bits, mlir::IntegerType::Unsigned));
 }
 
 std::string Text(mlir::Type type) { return Printed(type); }

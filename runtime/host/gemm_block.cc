@@ -210,6 +210,11 @@ void MultiplyBlock(const GemmBlock& g) {
     case DType::kOpaque8:
     case DType::kOpaque16:
     case DType::kOpaque32:
+    case DType::kFloat8E4M3FN:
+    case DType::kFloat8E5M2:
+    case DType::kFloat8E4M3FNUZ:
+    case DType::kFloat8E5M2FNUZ:
+    case DType::kFloat8E8M0FNU:
       return;  // CheckPlan lets no such product through
   }
 }

@@ -94,7 +94,8 @@ PJRT_Buffer_Type BufferType(DType dtype) {
       PJRT_Buffer_Type_PRED, PJRT_Buffer_Type_U8,  PJRT_Buffer_Type_S8,  PJRT_Buffer_Type_S16, PJRT_Buffer_Type_S32,
       PJRT_Buffer_Type_S64,  PJRT_Buffer_Type_U16, PJRT_Buffer_Type_U32, PJRT_Buffer_Type_U64, PJRT_Buffer_Type_F16,
       PJRT_Buffer_Type_BF16, PJRT_Buffer_Type_F32, PJRT_Buffer_Type_F64, PJRT_Buffer_Type_C64, PJRT_Buffer_Type_C128,
-      PJRT_Buffer_Type_U8,   PJRT_Buffer_Type_U16, PJRT_Buffer_Type_U32};
+      PJRT_Buffer_Type_U8,   PJRT_Buffer_Type_U16, PJRT_Buffer_Type_U32, PJRT_Buffer_Type_U8,  PJRT_Buffer_Type_U8,
+      PJRT_Buffer_Type_U8,   PJRT_Buffer_Type_U8,  PJRT_Buffer_Type_U8};
   return kTypes[static_cast<int>(dtype)];
 }
 
