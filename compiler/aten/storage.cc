@@ -237,12 +237,11 @@ Result Update(AtenCall& c) {
   return ir::Reshape(ir::Bitcast(Flat(written), base.dtype()), base.dims());
 }
 
-// Converting complex or opaque elements stays with the host kernel; moving them does not.
+// Converting opaque elements stays with the host kernel; moving them does not.
 Result Copy(AtenCall& c) {
   Tensor src = c.tensor(0);
-  bool computes = !IsComplex(src.dtype()) && !IsComplex(c.result_dtype()) && !IsOpaque(src.dtype()) &&
-                  !IsOpaque(c.result_dtype());
-  if (src.dtype() != c.result_dtype() && !computes) return Result::Decline();
+  const bool opaque = IsOpaque(src.dtype()) || IsOpaque(c.result_dtype());
+  if (opaque && src.dtype() != c.result_dtype()) return Result::Decline();
   return src;
 }
 

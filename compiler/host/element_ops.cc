@@ -113,8 +113,35 @@ Value* ElementOps::Round(mlir::Type element, Value* value) {
   return b_.CreateBitCast(rounded, value->getType());
 }
 
+// A complex number's bits: the real part, and above it the imaginary one.
+Value* ElementOps::ConvertComplex(mlir::Type from, mlir::Type to, Value* x) {
+  Value *real = x, *imaginary = nullptr;
+  if (auto complex = mlir::dyn_cast<mlir::ComplexType>(from)) {
+    from = complex.getElementType();
+    llvm::Type* bits = Like(x, b_.getIntNTy(from.getIntOrFloatBitWidth()));
+    const auto part = [&](Value* v) {
+      return b_.CreateBitCast(b_.CreateTrunc(v, bits), Like(x, RegisterType(from, 1)));
+    };
+    real = part(x);
+    imaginary = part(b_.CreateLShr(x, Int(x, from.getIntOrFloatBitWidth())));
+    if (IsBool(to)) return b_.CreateOr(Convert(from, to, real), Convert(from, to, imaginary));
+  }
+  auto complex = mlir::dyn_cast<mlir::ComplexType>(to);
+  if (!complex) return Convert(from, to, real);
+  to = complex.getElementType();
+  const unsigned width = to.getIntOrFloatBitWidth();
+  const auto bits = [&](Value* v) {
+    v = b_.CreateBitCast(Convert(from, to, v), Like(x, b_.getIntNTy(width)));
+    return b_.CreateZExt(v, Like(x, b_.getIntNTy(2 * width)));
+  };
+  if (imaginary == nullptr) return bits(real);
+  Value* high = bits(imaginary);
+  return b_.CreateOr(b_.CreateShl(high, Int(high, width)), bits(real));
+}
+
 Value* ElementOps::Convert(mlir::Type from, mlir::Type to, Value* x) {
   if (from == to) return x;
+  if (mlir::isa<mlir::ComplexType>(from) || mlir::isa<mlir::ComplexType>(to)) return ConvertComplex(from, to, x);
   llvm::Type* type = Like(x, RegisterType(to, 1));
   if (IsBool(to)) return IsFloat(from) ? b_.CreateFCmpUNE(x, Number(x, 0)) : b_.CreateICmpNE(x, Int(x, 0));
   if (IsFloat(from) && IsFloat(to)) {

@@ -39,6 +39,7 @@ class ElementOps {
   VectorMath& math() { return math_; }
 
  private:
+  llvm::Value* ConvertComplex(mlir::Type from, mlir::Type to, llvm::Value* x);
   llvm::Value* Unary(mlir::Operation* op, mlir::Type element, llvm::Value* x);
   llvm::Value* Binary(mlir::Operation* op, mlir::Type element, llvm::Value* x, llvm::Value* y);
   llvm::Value* Divide(mlir::Type element, llvm::Value* x, llvm::Value* y, bool remainder);

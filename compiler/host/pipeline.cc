@@ -25,6 +25,8 @@ void BuildHostPipeline(mlir::OpPassManager& passes, const Tuning& tuning) {
   function.addPass(CreatePrepareDotsPass());
   // Reductions to few results become two, so that every core has a part; before fusion, which then sees both halves.
   function.addPass(CreateSplitReductionsPass());
+  // Concatenations of more operands than a kernel can hold, in parts; before fusion, which makes each a kernel.
+  function.addPass(CreateSplitConcatsPass());
   // Says which updates write a part of a large value where it lies; before fusion, to which they are the end of a
   // kernel.
   function.addPass(CreatePlaceUpdatesPass());
@@ -38,6 +40,7 @@ void RegisterHostPasses() {
   mlir::registerPass([] { return CreateExpandMathPass(); });
   mlir::registerPass([] { return CreateShareSoftmaxPass(); });
   mlir::registerPass([] { return CreatePrepareDotsPass(); });
+  mlir::registerPass([] { return CreateSplitConcatsPass(); });
   mlir::registerPass([] { return CreateSplitReductionsPass(); });
   mlir::registerPass([] { return CreatePlaceUpdatesPass(); });
   mlir::registerPass([] { return CreateFusePass(); });

@@ -15,6 +15,7 @@ std::unique_ptr<mlir::Pass> CreateDecomposeWindowsPass(bool indices_only = false
 std::unique_ptr<mlir::Pass> CreateExpandMathPass();
 std::unique_ptr<mlir::Pass> CreatePrepareDotsPass();
 std::unique_ptr<mlir::Pass> CreateShareSoftmaxPass();
+std::unique_ptr<mlir::Pass> CreateSplitConcatsPass();
 std::unique_ptr<mlir::Pass> CreateSplitReductionsPass();
 
 // Attribute of a function that is compiled at several sizes for one program: its own.

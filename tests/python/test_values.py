@@ -316,3 +316,17 @@ def test_positions_beside_types_that_promote_with_none():
         return wide[index], torch.where(x > 1, wide, wide[index])
 
     check(program, COUNTS)
+
+
+def test_joined_with_complex_numbers():
+    def program(x, c):
+        wide = c.to(torch.complex128)
+        parts = [c, x, x.to(torch.int32), x.half(), x.bool()]
+        return torch.cat(parts), torch.cat([wide, *parts]), torch.cat([c[:0], wide[:0]]), [c.to(t) for t in DTYPES]
+
+    check(program, COUNTS, torch.complex(COUNTS, COUNTS.flip(1)))
+
+
+@pytest.mark.parametrize("one", [lambda x: x * 2, torch.sum])
+def test_very_many_are_joined(one):
+    check(lambda x: torch.stack([one(part) for part in x.split(2)]), torch.randn(1400))
