@@ -271,7 +271,7 @@ Trial Try(const Operator& op, const StandIns& stand_ins, const torch::jit::Stack
     const std::exception_ptr error = Complaint(op, stack, message);
     if (!error) {
       const bool as_inferred = AsInferred(stack, inferred);
-      return {{nullptr, as_inferred}, std::move(stack)};
+      return {{nullptr, as_inferred, !stack.empty()}, std::move(stack)};
     }
     if (trial.check.complaint && message != complaint) return {};
     trial.check.complaint = error;
@@ -297,7 +297,7 @@ HostCheck CheckOnHost(const Operator& op, const Call& call, const Collected& col
     key = Passed::KeyOf(op, collected, shrink, inferred);
     if (const std::optional<Types> types = Passed::Get().Find(key)) {
       AdoptTypes(*types, inferred);
-      return {};
+      return {.accepted = true};
     }
   }
   Trial trial = Try(op, StandIns(op, arguments, small ? nullptr : &shrink), inferred);

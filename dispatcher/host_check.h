@@ -15,6 +15,7 @@ namespace tpu {
 struct HostCheck {
   std::exception_ptr complaint;
   bool as_inferred = true;  // false: it leaves results empty that shape inference thinks full, or the reverse
+  bool accepted = false;    // it was tried and gave results
 
   // False: the call runs at once, on its own data, which decides. A complaint that stays the same whatever stand-ins
   // hold is most likely about shapes and types; what is not as inferred, and has no lowering, is a workspace that

@@ -317,11 +317,12 @@ std::unique_ptr<Signature> Infer(const Operator& op, at::ArrayRef<c10::IValue> a
   try {
     inference = AskPyTorch(op, arguments);
   } catch (...) {
-    // Its inference has words, and at times types, of its own for what the CPU's kernel refuses.
-    const std::exception_ptr error = std::current_exception();
+    // Its inference has words, and at times types, of its own for what the CPU's kernel refuses, and refuses some calls
+    // that the CPU's kernel takes (index_reduce of no indices): those run at once.
     torch::jit::Stack none;
-    const std::exception_ptr complaint = CheckOnHost(op, s->call, collected, arguments, none).complaint;
-    std::rethrow_exception(complaint ? complaint : error);
+    const HostCheck check = CheckOnHost(op, s->call, collected, arguments, none);
+    if (check.complaint) std::rethrow_exception(check.complaint);
+    if (!check.accepted) throw;
   }
   if (!inference) {
     s->recordable = false;

@@ -330,3 +330,11 @@ def test_joined_with_complex_numbers():
 @pytest.mark.parametrize("one", [lambda x: x * 2, torch.sum])
 def test_very_many_are_joined(one):
     check(lambda x: torch.stack([one(part) for part in x.split(2)]), torch.randn(1400))
+
+
+@pytest.mark.parametrize("reduce", ["mean", "prod", "amax", "amin"])
+@pytest.mark.parametrize("rows", [5, 5000])
+def test_a_reduction_by_no_indices(rows, reduce):
+    none = torch.zeros(0, dtype=torch.int64)
+    check(lambda x, index: x.index_reduce(0, index, x[:0], reduce), torch.randn(rows, 6), none)
+    check(lambda x, index: x.index_reduce_(0, index, x[:0], reduce, include_self=False), torch.randn(rows, 6), none)
