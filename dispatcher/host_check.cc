@@ -313,9 +313,10 @@ HostCheck CheckOnHost(const Operator& op, const Call& call, const Collected& col
 
 bool HostCheck::AllowsToRecord(const Call& call) const {
   if (!complaint && as_inferred) return true;
-  const bool lowered = Engine::Get().backend().CanLower(call);
+  const CompilerBackend& backend = Engine::Get().backend();
+  const bool lowered = backend.CanLower(call);
   if (!complaint) return lowered;
-  if (lowered && IsNotImplemented(complaint)) return true;
+  if (lowered && IsNotImplemented(complaint) && !backend.HoldsCalls()) return true;  // no kernel of the CPU's runs it
   if (Flags::Get().fallback == "error") std::rethrow_exception(complaint);  // it may not run on its own data
   return false;
 }

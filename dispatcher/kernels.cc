@@ -30,6 +30,7 @@
 #include "dispatcher/errors.h"
 #include "dispatcher/host_allocator.h"
 #include "dispatcher/streams.h"
+#include "dispatcher/structured.h"
 #include "dispatcher/upload.h"
 #include "dispatcher/values.h"
 #include "jit/engine.h"
@@ -46,20 +47,21 @@ c10::DeviceIndex IndexOf(std::optional<c10::Device> device) {
 at::Tensor EmptyStrided(c10::IntArrayRef size, c10::IntArrayRef stride, std::optional<c10::ScalarType> dtype,
                         std::optional<c10::Layout>, std::optional<c10::Device> device, std::optional<bool>) {
   at::detail::check_size_nonnegative(size);
-  return MakeUninitialized(InternLayout(c10::dtype_or_default(dtype), size, stride), IndexOf(device));
+  const c10::ScalarType type = c10::dtype_or_default(dtype);
+  if (InferringStructured()) return StructuredStandIn(size, stride, type, IndexOf(device));
+  return MakeUninitialized(InternLayout(type, size, stride), IndexOf(device));
 }
 
 at::Tensor Empty(c10::IntArrayRef size, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout>,
                  std::optional<c10::Device> device, std::optional<bool>, std::optional<c10::MemoryFormat> format) {
   at::detail::check_size_nonnegative(size);
   const c10::ScalarType type = c10::dtype_or_default(dtype);
-  const Layout* layout = InternLayout(type, size);
-  if (format && *format != c10::MemoryFormat::Contiguous && *format != c10::MemoryFormat::Preserve) {
-    const at::Tensor like =
-        at::detail::empty_meta(size, type, std::nullopt, c10::Device(c10::kMeta), std::nullopt, format);
-    layout = InternLayout(type, like.sizes(), like.strides());
-  }
-  return MakeUninitialized(layout, IndexOf(device));
+  const bool plain = !format || *format == c10::MemoryFormat::Contiguous || *format == c10::MemoryFormat::Preserve;
+  if (plain && !InferringStructured()) return MakeUninitialized(InternLayout(type, size), IndexOf(device));
+  const at::Tensor like = at::detail::empty_meta(size, type, std::nullopt, c10::Device(c10::kMeta), std::nullopt,
+                                                 plain ? c10::MemoryFormat::Contiguous : *format);
+  if (InferringStructured()) return StructuredStandIn(size, like.strides(), type, IndexOf(device));
+  return MakeUninitialized(InternLayout(type, like.sizes(), like.strides()), IndexOf(device));
 }
 
 // Zeros without memory, which autograd makes; PyTorch turns them into zeros where they are used.
@@ -220,6 +222,9 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> NativeBatchNorm(const at::Tensor&
   return at::_native_batch_norm_legit(input, weight, bias, training, momentum, eps);
 }
 
+// nn.TransformerEncoder asks whether to go by way of a nested tensor, which there is none of here.
+bool NestedFromMask(const at::Tensor&, const at::Tensor&) { return false; }
+
 // Queued work holds the memory that it uses, on whichever stream.
 void RecordStream(at::Tensor&, c10::Stream) {}
 
@@ -228,6 +233,7 @@ TORCH_LIBRARY_IMPL(aten, Negative, m) { m.impl("_copy_from", torch::CppFunction:
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("record_stream", &RecordStream);
+  m.impl("_nested_tensor_from_mask_left_aligned", &NestedFromMask);
   m.impl("native_batch_norm", &NativeBatchNorm);
   m.impl("empty.memory_format", &Empty);
   m.impl("empty_strided", &EmptyStrided);

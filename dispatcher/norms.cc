@@ -14,13 +14,13 @@
 #include <tuple>
 #include <vector>
 
+#include "dispatcher/structured.h"
+
 namespace tpu {
 namespace {
 
 using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 using Optional = std::optional<at::Tensor>;
-
-void CheckPlain(bool plain) { TORCH_CHECK_NOT_IMPLEMENTED(plain, "tpu: asks the Meta key"); }
 
 void CheckPlainInput(const at::Tensor& input) {
   CheckPlain(at::isFloatingType(input.scalar_type()) && input.numel() > 0);

@@ -1,58 +1,82 @@
 // PyTorch gives every structured operator a kernel for devices that have only its out= form: it computes what the
 // results are, makes them, and calls that form. PrivateUse3 is such a device, whose out= forms do nothing. It has
-// kernels of norms, too (norms.cc).
+// kernels of some others, too (shapes.cc, norms.cc); and what is made of such operators in C++ is run as it is.
 #include "dispatcher/structured.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/as_strided_native.h>
-#include <ATen/ops/relu_native.h>
 #include <ATen/ops/view_native.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
+#include <optional>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
 #include "dispatcher/storage.h"
 
 namespace tpu {
 namespace {
 
 constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse3);
+thread_local bool inferring = false;
 
 void DoNothing(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
   const Operator& op = Operator::Of(handle);
   TORCH_CHECK_NOT_IMPLEMENTED(!op.out.empty(), "tpu: ", op.name, " asks for elements");
   const auto arguments = torch::jit::pop(*stack, op.kinds.size());
+  for (const int out : op.out) {  // one that is still to be given its sizes: by a kernel that does not only do that
+    const bool sized = arguments[out].isTensor() && arguments[out].toTensor().sizes() != c10::IntArrayRef{0};
+    TORCH_CHECK_NOT_IMPLEMENTED(sized, "tpu: ", op.name, " gives its results their sizes itself");
+  }
   for (const int argument : op.return_alias) stack->push_back(arguments[argument]);
 }
 
 at::Tensor CopyNothing(const at::Tensor&, const at::Tensor& destination, bool) { return destination; }
 
+const at::Tensor& Resize(const at::Tensor& self, at::IntArrayRef sizes, std::optional<at::MemoryFormat> format) {
+  CheckPlain(!format || *format == at::MemoryFormat::Contiguous);
+  self.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
+  return self;
+}
+
 TORCH_LIBRARY_IMPL(_, PrivateUse3, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&DoNothing>()); }
 TORCH_LIBRARY_IMPL(aten, PrivateUse3, m) {
   m.impl("as_strided", &at::native::as_strided_tensorimpl);
   m.impl("view", &at::native::view);
-  m.impl("relu", &at::native::relu);  // made of a structured one
-  m.impl("relu_", &at::native::relu_);
   m.impl("_copy_from", &CopyNothing);
+  m.impl("resize_", &Resize);
 }
 
 }  // namespace
 
 bool IsStructured(const c10::OperatorHandle& op) {
-  return op.hasKernelForDispatchKey(c10::DispatchKey::PrivateUse3) ||
-         (op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional) &&
-          op.hasKernelForDispatchKey(c10::DispatchKey::CPU));
+  using Key = c10::DispatchKey;
+  const auto has = [&op](Key key) { return op.hasKernelForDispatchKey(key); };
+  if (has(Key::PrivateUse3) || (has(Key::CompositeExplicitAutogradNonFunctional) && has(Key::CPU))) return true;
+  return has(Key::CompositeExplicitAutograd) && !has(Key::CPU) && has(Key::Meta);
+}
+
+bool InferringStructured() { return inferring; }
+
+at::Tensor StructuredStandIn(c10::IntArrayRef sizes, c10::IntArrayRef strides, c10::ScalarType type,
+                             c10::DeviceIndex device) {
+  const size_t bytes = at::detail::computeStorageNbytes(sizes, strides, c10::elementSize(type));
+  auto made = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(c10::make_intrusive<TpuStorage>(bytes, device)),
+                                                       kKeys, c10::scalarTypeToTypeMeta(type));
+  made.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+  return made;
 }
 
 at::Tensor StructuredStandIn(const at::Tensor& t) {
-  const size_t bytes = at::detail::computeStorageNbytes(t.sizes(), t.strides(), t.itemsize());
-  auto made = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(c10::make_intrusive<TpuStorage>(bytes, t.device().index())), kKeys, t.dtype());
-  made.unsafeGetTensorImpl()->set_sizes_and_strides(t.sizes(), t.strides());
-  return made;
+  return StructuredStandIn(t.sizes(), t.strides(), t.scalar_type(), t.device().index());
 }
 
 bool InferStructured(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   at::AutoDispatchBelowADInplaceOrView guard;
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  const absl::Cleanup restore = [former = std::exchange(inferring, true)] { inferring = former; };
   try {
     op.callBoxed(stack);
   } catch (const c10::NotImplementedError&) {

@@ -1,6 +1,6 @@
 // Shapes, strides, types and errors from PyTorch's structured kernels: the part of a CPU kernel that computes them,
-// without the part that computes elements, and without Python, where the Meta key has mostly Python. Norms, whose
-// Python runs hundreds of functions, are among them.
+// without the part that computes elements, and without Python, where the Meta key has mostly Python. Others that
+// programs call first and most have such kernels of ours.
 //
 // Asked by Infer before it asks the Meta key. Touches none of the call's own data; holds no locks. Any thread.
 #pragma once
@@ -12,10 +12,16 @@
 
 namespace tpu {
 
-// The operator has a structured kernel, or is a norm.
+// The operator has a structured kernel, or one of shapes.cc or norms.cc, or is made of others.
 bool IsStructured(const c10::OperatorHandle& op);
 // A tensor of the same kind as `t`, for InferStructured.
 at::Tensor StructuredStandIn(const at::Tensor& t);
+at::Tensor StructuredStandIn(c10::IntArrayRef sizes, c10::IntArrayRef strides, c10::ScalarType type,
+                             c10::DeviceIndex device);
+// For kernels of InferStructured: of what is not plain, the Meta key is asked.
+inline void CheckPlain(bool plain) { TORCH_CHECK_NOT_IMPLEMENTED(plain, "tpu: asks the Meta key"); }
+// This thread is in InferStructured: what is made meanwhile are stand-ins.
+bool InferringStructured();
 // From arguments to returns, none of which holds elements. Raises what PyTorch raises. False, with the stack spoiled,
 // where the kernel asks for elements after all.
 bool InferStructured(const c10::OperatorHandle& op, torch::jit::Stack& stack);

@@ -78,3 +78,14 @@ def test_greedy_decoding_with_a_cache(kind, metrics):
     assert there.generate(prompt.to("tpu"), **options).tolist() == expected.tolist()
     assert (metrics()["graph_calls"] > 0) == (kind == "compiled")
     assert torch.tpu.explain().uncaptured_graphs == {}
+
+
+def test_an_encoder_in_evaluation_with_padding():
+    layer = torch.nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
+    model = torch.nn.TransformerEncoder(layer, 2).eval()
+    x, padding = torch.randn(3, 6, 16), torch.zeros(3, 6, dtype=torch.bool)
+    padding[1, 4:] = True
+    with torch.inference_mode():
+        expected = model(x, src_key_padding_mask=padding)
+        found = model.to("tpu")(x.to("tpu"), src_key_padding_mask=padding.to("tpu"))
+    torch.testing.assert_close(found.cpu()[~padding], expected[~padding])

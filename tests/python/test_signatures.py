@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import assert_same, on_both
+from helpers import assert_same, on_both, run_python
 from torch.profiler import ProfilerActivity, profile
 
 sizes = itertools.count(1000)  # no test before had them
@@ -102,6 +102,8 @@ MISTAKES = {
     "targets": lambda d: F.nll_loss(torch.ones(300, 7, device=d), torch.ones(301, dtype=torch.int64, device=d)),
     "indices": lambda d: torch.ones(300, 300, device=d)[torch.arange(2, device=d), torch.arange(3, device=d)],
     "norm": lambda d: F.layer_norm(torch.ones(300, 192, device=d), (193,)),
+    "deviation": lambda d: torch.empty(3, device=d).normal_(0, -1),
+    "range": lambda d: torch.empty(3, device=d).random_(5, 1),
     "norm of integers": lambda d: F.layer_norm(torch.ones(3, 4, dtype=torch.int64, device=d), (4,)),
     "norm of many integers": lambda d: F.layer_norm(torch.ones(300, 192, dtype=torch.int64, device=d), (192,)),
     "norm of complex numbers": lambda d: F.layer_norm(torch.ones(3, 4, dtype=torch.complex64, device=d), (4,)),
@@ -126,6 +128,44 @@ def test_a_new_kind_is_refused_in_the_cpus_words(name):
             MISTAKES[name](device)
     assert raised["tpu"].type is raised["cpu"].type
     assert str(raised["tpu"].value).splitlines()[0] == str(raised["cpu"].value).splitlines()[0]
+
+
+def test_first_calls_import_nothing():
+    run_python(
+        """
+        import sys
+        import torch, torch.nn.functional as F
+        x = torch.ones(6, 6).to("tpu").requires_grad_()
+        mask = x > 0
+        results = [
+            x.abs(), x.mean(), x.std(), x.var(1), 1 - x, x.detach() // 2, x.isnan(), ~mask & mask, x.logsumexp(1),
+            torch.where(mask, x, 0.0), x.masked_fill(mask, 1.0), F.dropout(x), torch.stack([x, x]), x.mv(x[0]),
+            x[0].dot(x[0]), torch.randn(3, device="tpu"), torch.rand(3, device="tpu"), x.sort()[0], x.fmod(2),
+            torch.multinomial(x.detach(), 2), x.flip(0), F.binary_cross_entropy_with_logits(x, x.detach()),
+            x.index_select(0, mask[0].long()), F.mse_loss(x, x.detach() * 2),
+        ]
+        sum(r.double().sum() for r in results if r.requires_grad).backward()
+        for result in results:
+            result.tolist()
+        assert "torch._dynamo" not in sys.modules
+        """
+    )
+
+
+def test_what_only_the_inference_refuses_runs():
+    flags, amounts = torch.tensor([True, False]), torch.arange(2)
+    assert_same(*on_both(lambda flags, amounts: flags << amounts, flags, amounts))
+    small = torch.tensor([3, 1, 2], dtype=torch.uint16)
+    assert_same(*on_both(lambda x, i: x[i], small, torch.tensor([2, 0])))
+    assert_same(*on_both(lambda c, x: torch.where(c, x, x), torch.tensor([True, False, True]), small))
+
+
+def test_a_product_of_booleans_is_refused_at_every_tier():
+    x = torch.tensor([True, False], device="tpu")
+    for _ in range(4):
+        with pytest.raises(NotImplementedError, match="Bool"):
+            torch.dot(x, x)
+        torch.tpu.wait_for_compiles()
 
 
 def test_structured_operators_and_norms_need_no_python():

@@ -1,0 +1,200 @@
+// What operators return that are neither structured nor made of structured ones, for structured.h: those that programs
+// call first and most. By the Meta key they run hundreds of Python functions, the first of which imports for a second.
+// What isn't plain (mistakes, rare types) the Meta key is asked of.
+#include <ATen/ExpandUtils.h>
+#include <ATen/TensorIterator.h>
+#include <ATen/WrapDimUtilsMulti.h>
+#include <ATen/core/Generator.h>
+#include <ATen/native/TypeProperties.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/relu_native.h>
+#include <ATen/ops/result_type.h>
+#include <ATen/ops/rsub_native.h>
+#include <ATen/ops/sum.h>
+#include <ATen/ops/unfold_native.h>
+#include <torch/library.h>
+
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "dispatcher/structured.h"
+
+namespace tpu {
+namespace {
+
+using Two = std::tuple<at::Tensor, at::Tensor>;
+using Generator = std::optional<at::Generator>;
+
+bool IsFloat(const at::Tensor& t) { return at::isFloatingType(t.scalar_type()); }
+
+// Of the sizes to which the operands broadcast, with strides as TensorIterator gives them.
+at::Tensor Elementwise(std::initializer_list<const at::Tensor*> operands, c10::ScalarType type) {
+  at::TensorIteratorConfig config;
+  config.set_check_mem_overlap(false).check_all_same_dtype(false).check_all_same_device(false);
+  config.declare_static_dtype_and_device(type, (*operands.begin())->device());
+  config.add_owned_output(at::Tensor());
+  for (const at::Tensor* operand : operands) config.add_owned_const_input(*operand);
+  return config.build().output();
+}
+
+at::Tensor Where(const at::Tensor& condition, const at::Tensor& self, const at::Tensor& other) {
+  CheckPlain(condition.scalar_type() == c10::kBool);
+  return Elementwise({&condition, &self, &other}, at::result_type(self, other));
+}
+
+at::Tensor Abs(const at::Tensor& self) {
+  CheckPlain(!self.is_complex() && self.scalar_type() != c10::kBool);
+  return Elementwise({&self}, self.scalar_type());
+}
+
+at::Tensor Test(const at::Tensor& self) { return Elementwise({&self}, c10::kBool); }
+at::Tensor Compare(const at::Tensor& self, const at::Tensor& other) { return Elementwise({&self, &other}, c10::kBool); }
+
+at::Tensor FloorDivide(const at::Tensor& self, const at::Tensor& other) {
+  const c10::ScalarType type = at::result_type(self, other);
+  CheckPlain(!at::isComplexType(type) && type != c10::kBool);
+  return Elementwise({&self, &other}, type);
+}
+
+at::Tensor& MaskedFill(at::Tensor& self, const at::Tensor& mask) {
+  CheckPlain(mask.scalar_type() == c10::kBool && at::is_expandable_to(mask.sizes(), self.sizes()));
+  return self;
+}
+at::Tensor& MaskedFillScalar(at::Tensor& self, const at::Tensor& mask, const at::Scalar& value) {
+  CheckPlain(!value.isComplex() || self.is_complex());
+  return MaskedFill(self, mask);
+}
+at::Tensor& MaskedFillTensor(at::Tensor& self, const at::Tensor& mask, const at::Tensor& value) {
+  CheckPlain(value.dim() == 0 && (!value.is_complex() || self.is_complex()));
+  return MaskedFill(self, mask);
+}
+at::Tensor& Fill(at::Tensor& self, const at::Scalar&) { return self; }
+at::Tensor& Zero(at::Tensor& self) { return self; }
+
+at::Tensor Dot(const at::Tensor& self, const at::Tensor& other) {
+  CheckPlain(self.dim() == 1 && self.sizes() == other.sizes() && self.scalar_type() == other.scalar_type());
+  return at::empty({}, self.options());
+}
+
+at::Tensor Deviation(const at::Tensor& self, at::OptionalIntArrayRef dim, const std::optional<at::Scalar>&,
+                     bool keepdim) {
+  CheckPlain(IsFloat(self));
+  return at::sum(self, dim, keepdim);
+}
+at::Tensor LogSumExp(const at::Tensor& self, at::IntArrayRef dim, bool keepdim) {
+  CheckPlain(IsFloat(self));
+  return at::sum(self, dim, keepdim);
+}
+Two DeviationAndMean(const at::Tensor& self, at::OptionalIntArrayRef dim, const std::optional<at::Scalar>&,
+                     bool keepdim) {
+  CheckPlain(IsFloat(self));
+  return {at::sum(self, dim, keepdim), at::sum(self, dim, keepdim)};
+}
+
+at::Tensor Flip(const at::Tensor& self, at::IntArrayRef dims) {
+  at::dim_list_to_bitset(dims, self.dim());
+  return at::empty_like(self, at::MemoryFormat::Preserve);
+}
+
+at::Tensor IndexSelect(const at::Tensor& self, int64_t dim, const at::Tensor& index) {
+  CheckPlain(self.dim() > 0 && index.dim() == 1 &&
+             (index.scalar_type() == c10::kLong || index.scalar_type() == c10::kInt) && dim >= 0 && dim < self.dim() &&
+             self.numel() > 0);
+  std::vector<int64_t> sizes = self.sizes().vec();
+  sizes[static_cast<size_t>(dim)] = index.numel();
+  return at::empty(sizes, self.options());
+}
+
+Two LogSigmoid(const at::Tensor& self) {
+  CheckPlain(IsFloat(self));
+  return {at::empty_like(self, at::MemoryFormat::Contiguous), at::empty_like(self, at::MemoryFormat::Contiguous)};
+}
+
+at::Tensor MseBackward(const at::Tensor& grad, const at::Tensor& self, const at::Tensor& target, int64_t) {
+  CheckPlain(IsFloat(self) && self.sizes() == target.sizes() && self.scalar_type() == target.scalar_type() &&
+             self.scalar_type() == grad.scalar_type() && at::is_expandable_to(grad.sizes(), self.sizes()));
+  return at::empty_like(self, LEGACY_CONTIGUOUS_MEMORY_FORMAT);
+}
+
+Two Dropout(const at::Tensor& self, double p, std::optional<bool>) {
+  CheckPlain(IsFloat(self) && p >= 0 && p <= 1);
+  return {Elementwise({&self}, self.scalar_type()), Elementwise({&self}, c10::kBool)};
+}
+at::Tensor DropoutBackward(const at::Tensor& grad, const at::Tensor& mask, double) {
+  CheckPlain(IsFloat(grad) && mask.scalar_type() == c10::kBool);
+  return Elementwise({&grad, &mask}, grad.scalar_type());
+}
+
+at::Tensor Multinomial(const at::Tensor& self, int64_t samples, bool replacement, Generator) {
+  CheckPlain(IsFloat(self) && (self.dim() == 1 || self.dim() == 2) && samples > 0 && self.numel() > 0 &&
+             (replacement || samples <= self.size(-1)));
+  std::vector<int64_t> sizes = self.sizes().vec();
+  sizes.back() = samples;
+  return at::empty(sizes, self.options().dtype(c10::kLong));
+}
+
+at::Tensor& Normal(at::Tensor& self, double, double deviation, Generator) {
+  CheckPlain(IsFloat(self));
+  TORCH_CHECK(deviation >= 0.0, "normal expects std >= 0.0, but found std ", deviation);  // the CPU's words
+  return self;
+}
+at::Tensor& Uniform(at::Tensor& self, double from, double to, Generator) {
+  CheckPlain(IsFloat(self) && from <= to);
+  return self;
+}
+at::Tensor& Bernoulli(at::Tensor& self, double p, Generator) {
+  CheckPlain(p >= 0 && p <= 1 && !self.is_complex());
+  return self;
+}
+at::Tensor& RandomFrom(at::Tensor& self, int64_t from, std::optional<int64_t> to, Generator) {
+  CheckPlain(!self.is_complex());
+  if (to) {
+    TORCH_CHECK(from < *to, "random_ expects 'from' to be less than 'to', but got from=", from, " >= to=", *to);
+  }
+  return self;
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse3, m) {
+  m.impl("abs", &Abs);
+  m.impl("bernoulli_.float", &Bernoulli);
+  m.impl("dot", &Dot);
+  m.impl("fill_.Scalar", &Fill);
+  m.impl("flip", &Flip);
+  m.impl("floor_divide", &FloorDivide);
+  m.impl("index_select", &IndexSelect);
+  m.impl("isnan", &Test);
+  m.impl("log_sigmoid_forward", &LogSigmoid);
+  m.impl("logical_and", &Compare);
+  m.impl("logical_not", &Test);
+  m.impl("logical_or", &Compare);
+  m.impl("logical_xor", &Compare);
+  m.impl("logsumexp", &LogSumExp);
+  m.impl("masked_fill_.Scalar", &MaskedFillScalar);
+  m.impl("masked_fill_.Tensor", &MaskedFillTensor);
+  m.impl("mse_loss_backward", &MseBackward);
+  m.impl("multinomial", &Multinomial);
+  m.impl("native_dropout", &Dropout);
+  m.impl("native_dropout_backward", &DropoutBackward);
+  m.impl("normal_", &Normal);
+  m.impl("random_.from", &RandomFrom);
+  m.impl("relu", &at::native::relu);
+  m.impl("relu_", &at::native::relu_);
+  m.impl("rsub.Tensor", [](const at::Tensor& self, const at::Tensor& other, const at::Scalar& alpha) {
+    return at::native::rsub(self, other, alpha);
+  });
+  m.impl("std.correction", &Deviation);
+  m.impl("std_mean.correction", &DeviationAndMean);
+  m.impl("unfold", &at::native::unfold);
+  m.impl("uniform_", &Uniform);
+  m.impl("var.correction", &Deviation);
+  m.impl("var_mean.correction", &DeviationAndMean);
+  m.impl("where.self", &Where);
+  m.impl("zero_", &Zero);
+}
+
+}  // namespace
+}  // namespace tpu
