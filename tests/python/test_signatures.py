@@ -53,6 +53,7 @@ KINDS = {
     "indices of the CPU": (lambda x: x[:, torch.tensor([1, 0])], torch.randn(3, 4)),
     "narrow indices": (lambda x, i: x[i], torch.randn(3, 4), torch.tensor([2, 0], dtype=torch.int32)),
     "conjugated": (lambda x: x.conj() * 2, torch.randn(3, dtype=torch.complex64)),
+    "conjugated, in place": (torch.Tensor.conj_physical_, torch.randn(3, dtype=torch.complex64)),
     "negated": (lambda x: x.conj().imag + 1, torch.randn(3, dtype=torch.complex64)),
     "several results": (lambda x: torch.topk(x, 2), torch.randn(3, 5)),
     "greatest along a dimension": (lambda x: torch.max(x, 1), torch.randn(3, 5)),
