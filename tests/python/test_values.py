@@ -318,6 +318,15 @@ def test_positions_beside_types_that_promote_with_none():
     check(program, COUNTS)
 
 
+@pytest.mark.embedded_only(reason="programs of other devices do what the CPU has no kernel for")
+def test_what_the_cpu_has_no_kernel_for_is_always_an_error():
+    x = COUNTS.to(torch.float8_e5m2).to("tpu")
+    for _ in range(4):
+        with pytest.raises(NotImplementedError, match="flip_cpu"):
+            x.flip(1)
+        torch.tpu.wait_for_compiles()
+
+
 def test_joined_with_complex_numbers():
     def program(x, c):
         wide = c.to(torch.complex128)
