@@ -317,7 +317,7 @@ bool HostCheck::AllowsToRecord(const Call& call) const {
   const bool lowered = backend.CanLower(call);
   if (!complaint) return lowered;
   if (lowered && IsNotImplemented(complaint) && !backend.HoldsCalls()) return true;  // no kernel of the CPU's runs it
-  if (Flags::Get().fallback == "error") std::rethrow_exception(complaint);  // it may not run on its own data
+  if (Flags::Get().fallback == "error") std::rethrow_exception(complaint);           // it may not run on its own data
   return false;
 }
 
