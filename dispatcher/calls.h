@@ -60,7 +60,8 @@ struct Signature {
   // False: can't be recorded (its result's shape depends on data, it returns numbers, or has no shape inference);
   // it runs at once on the host.
   bool recordable = true;
-  bool plain = false;  // recordable, one result, which is a tensor; takes no random numbers
+  bool refused = false;  // by the CPU's kernel, perhaps for its numbers: not recordable
+  bool plain = false;    // recordable, one result, which is a tensor; takes no random numbers
   // The results are at their largest, and behind them is what there is of each (CompilerBackend::Bounds).
   bool bounded = false;
   // It becomes recordable, or runs on the device, once the masks among its indices are positions.

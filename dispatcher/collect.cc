@@ -1,6 +1,7 @@
 // From the stack of a boxed call to operands and the words that name the call.
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/Scalar.h>
 
 #include <algorithm>
@@ -145,6 +146,10 @@ void Collected::AddTensor(const Operator& op, const at::Tensor& tensor, bool in_
   }
   if (tensor.is_conj() || tensor.is_neg()) {
     AddTemporary(op, tensor.resolve_conj().resolve_neg(), in_list);
+    return;
+  }
+  if (C10_UNLIKELY(tensor._is_zerotensor())) {  // has sizes and no elements
+    AddTemporary(op, at::zeros(tensor.sizes(), tensor.options()), in_list);
     return;
   }
   const c10::DeviceIndex index = tensor.device().index();

@@ -1,5 +1,6 @@
 #include "dispatcher/host_check.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
@@ -11,6 +12,7 @@
 #include <exception>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <variant>
@@ -113,6 +115,10 @@ class StandIns {
       }
       return list;
     }
+    if (op_.kinds[i] == ArgumentKind::kGenerator) {
+      thread_local const at::Generator unshared = at::detail::createCPUGenerator();
+      return unshared;
+    }
     return v.isDevice() ? c10::IValue(c10::Device(c10::kCPU)) : v;
   }
 
@@ -135,8 +141,8 @@ class StandIns {
   const Shrinking* const shrink_;
 };
 
-// What the operator complains about, or null: then its results are on the stack. Exceptions that are not PyTorch's are
-// no complaints.
+// What the operator complains about, or null: then its results are on the stack. Others' exceptions are no
+// complaints.
 std::exception_ptr Complaint(const Operator& op, torch::jit::Stack& stack, std::string& message) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
@@ -144,6 +150,9 @@ std::exception_ptr Complaint(const Operator& op, torch::jit::Stack& stack, std::
     op.op.callBoxed(stack);
   } catch (const c10::Error& e) {
     message = e.what_without_backtrace();
+    return std::current_exception();
+  } catch (const std::runtime_error& e) {  // of numbers that the elements' type can't hold
+    message = e.what();
     return std::current_exception();
   } catch (...) {
     stack.clear();
@@ -216,7 +225,13 @@ class Passed {
     for (const c10::IValue& result : inferred) {
       for (const at::Tensor& t : TensorsOf(result)) key.push_back(t.numel() == 0);
     }
+    if (op.seeded) AddNumbers(collected, key);
     return key;
+  }
+  static void AddNumbers(const Collected& collected, Key& key) {
+    for (size_t i = 0; i < collected.layouts.size(); ++i) {
+      if (collected.layouts[i] == nullptr) key.push_back(collected.operands[i].bits);
+    }
   }
 
   std::optional<Types> Find(const Key& key) {
@@ -280,15 +295,20 @@ Trial Try(const Operator& op, const StandIns& stand_ins, const torch::jit::Stack
   return trial;
 }
 
+// Operators of users may do more than compute; factories have nothing to be wrong about. Random ones are tried on a
+// generator of our own, if they take one.
+bool CanTry(const Operator& op, const Call& call) {
+  const bool draws_elsewhere =
+      op.seeded && std::find(op.kinds.begin(), op.kinds.end(), ArgumentKind::kGenerator) == op.kinds.end();
+  return !draws_elsewhere && !call.operands.empty() && op.op.schema().getNamespace() == "aten" &&
+         op.op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
+}
+
 }  // namespace
 
 HostCheck CheckOnHost(const Operator& op, const Call& call, const Collected& collected,
                       at::ArrayRef<c10::IValue> arguments, torch::jit::Stack& inferred) {
-  // Operators of users may do more than compute; random ones would draw; factories have nothing to be wrong about.
-  if (op.seeded || call.operands.empty() || op.op.schema().getNamespace() != "aten" ||
-      !op.op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU)) {
-    return {};
-  }
+  if (!CanTry(op, call)) return {};
   const int64_t elements = Elements(arguments) + Elements(inferred);
   const bool small = elements <= kSmallElements;
   const Shrinking shrink(call);
@@ -311,13 +331,25 @@ HostCheck CheckOnHost(const Operator& op, const Call& call, const Collected& col
   return trial.check;
 }
 
+void CheckNumbers(const Operator& op, const Call& call, const Collected& collected,
+                  at::ArrayRef<c10::IValue> arguments) {
+  if (!CanTry(op, call)) return;
+  Passed::Key key = {reinterpret_cast<uintptr_t>(&op)};
+  key.insert(key.end(), collected.words.begin(), collected.words.end());
+  Passed::AddNumbers(collected, key);
+  if (Passed::Get().Find(key)) return;
+  torch::jit::Stack none;
+  const std::exception_ptr complaint = CheckOnHost(op, call, collected, arguments, none).complaint;
+  if (complaint && !IsNotImplemented(complaint)) std::rethrow_exception(complaint);
+  Passed::Get().Insert(std::move(key), {});
+}
+
 bool HostCheck::AllowsToRecord(const Call& call) const {
   if (!complaint && as_inferred) return true;
   const CompilerBackend& backend = Engine::Get().backend();
-  const bool lowered = backend.CanLower(call);
-  if (!complaint) return lowered;
-  if (lowered && IsNotImplemented(complaint) && !backend.HoldsCalls()) return true;  // no kernel of the CPU's runs it
-  if (Flags::Get().fallback == "error") std::rethrow_exception(complaint);           // it may not run on its own data
+  if (!complaint) return backend.CanLower(call);  // asked only of calls that PyTorch takes: lowerings trust that
+  if (IsNotImplemented(complaint) && !backend.HoldsCalls() && backend.CanLower(call)) return true;
+  if (Flags::Get().fallback == "error") std::rethrow_exception(complaint);  // it may not run on its own data
   return false;
 }
 

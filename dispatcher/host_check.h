@@ -29,4 +29,9 @@ struct HostCheck {
 HostCheck CheckOnHost(const Operator& op, const Call& call, const Collected& collected,
                       at::ArrayRef<c10::IValue> arguments, torch::jit::Stack& inferred);
 
+// Raises what the CPU's kernel of an operator that draws says of its numbers (probabilities, bounds, deviations), which
+// signatures don't hold: for every call, but the kernel runs once for each of its numbers.
+void CheckNumbers(const Operator& op, const Call& call, const Collected& collected,
+                  at::ArrayRef<c10::IValue> arguments);
+
 }  // namespace tpu

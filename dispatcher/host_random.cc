@@ -4,6 +4,8 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/view_as_complex.h>
+#include <ATen/ops/view_as_real.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
@@ -199,7 +201,10 @@ class PhiloxCall {
 
  private:
   DType result_type() const { return call_.results[0].dtype; }
-  c10::ScalarType draw_type() const { return result_type() == DType::kFloat64 ? c10::kDouble : c10::kFloat; }
+  c10::ScalarType draw_type() const {
+    const bool wide = result_type() == DType::kFloat64 || result_type() == DType::kComplex128;
+    return wide ? c10::kDouble : c10::kFloat;
+  }
   bool IsTensor(size_t i) const { return call_.arguments[i].kind == CallArgument::Kind::kTensor; }
   at::Tensor TensorAt(size_t i) const { return tensor_(call_.arguments[i].first); }
   double Number(size_t i, double otherwise) const {
@@ -220,27 +225,26 @@ class PhiloxCall {
     const auto* number = std::get_if<int64_t>(&a.attribute);
     return number != nullptr ? *number : otherwise;
   }
-  // One past the largest integer that the result's type is filled with.
+  // One past the largest integer that the result's type, a real one, is filled with.
   int64_t FullRange() const {
     constexpr int kBits[] = {1, 8, 7, 15, 31, 63, 16, 32, 63, 11, 8, 24, 53};
     const int bits = kBits[static_cast<int>(result_type())];
-    return bits == 63 ? INT64_MAX : (int64_t{1} << bits) + IsFloatType();
-  }
-  bool IsFloatType() const {
-    const DType t = result_type();
-    return t == DType::kFloat16 || t == DType::kBFloat16 || t == DType::kFloat32 || t == DType::kFloat64;
+    return bits == 63 ? INT64_MAX : (int64_t{1} << bits) + IsFloat(result_type());
   }
   int bits() const { return result_type() == DType::kBFloat16 ? 8 : result_type() == DType::kFloat16 ? 11 : 24; }
 
+  // Of the result's sizes, complex where the result is.
   at::Tensor Make(const Parameters& p, c10::ScalarType type) const {
-    const Dims& dims = call_.results[0].dims;
-    at::Tensor t = at::empty({dims.data(), dims.size()}, at::TensorOptions(type));
+    std::vector<int64_t> dims(call_.results[0].dims.begin(), call_.results[0].dims.end());
+    const bool complex = IsComplex(result_type());
+    if (complex) dims.push_back(2);
+    at::Tensor t = at::empty(dims, at::TensorOptions(type));
     const size_t n = inputs_.size();
     const uint64_t seed = inputs_[n - 2].argument.scalar_bits, offset = inputs_[n - 1].argument.scalar_bits;
     if (type == c10::kFloat) Fill<float>(p, seed, offset, t);
     if (type == c10::kDouble) Fill<double>(p, seed, offset, t);
     if (type == c10::kLong) Fill<int64_t>(p, seed, offset, t);
-    return t;
+    return complex ? at::view_as_complex(t) : t;
   }
   at::Tensor Uniform(c10::ScalarType type) const { return Make({Draw::kUniform}, type); }
   at::Tensor Integers(int64_t low, int64_t high) const {
@@ -249,10 +253,18 @@ class PhiloxCall {
     p.range = high - low;
     return Make(p, c10::kLong);
   }
+  // The variance of complex numbers is that of their two parts together; a mean that is a number is both parts'.
   at::Tensor Normal(size_t mean, size_t std) const {
     at::Tensor z = Make({Draw::kNormal}, draw_type());
-    z.mul_(IsTensor(std) ? TensorAt(std).to(draw_type()) : at::Tensor(z.new_full({}, Number(std, 1))));
-    return z.add_(IsTensor(mean) ? TensorAt(mean).to(draw_type()) : at::Tensor(z.new_full({}, Number(mean, 0))));
+    at::Tensor parts = z.is_complex() ? at::view_as_real(z) : z;
+    if (z.is_complex()) parts.mul_(M_SQRT1_2);
+    z.mul_(IsTensor(std) ? TensorAt(std).to(draw_type()) : at::Tensor(parts.new_full({}, Number(std, 1))));
+    if (!IsTensor(mean)) {
+      parts.add_(parts.new_full({}, Number(mean, 0)));
+    } else {
+      z.add_(TensorAt(mean).to(z.scalar_type()));
+    }
+    return z;
   }
   std::vector<at::Tensor> Dropout() const;
 

@@ -17,6 +17,7 @@
 #include "dispatcher/structured.h"
 #include "jit/engine.h"
 #include "jit/metrics.h"
+#include "runtime/flags.h"
 
 namespace tpu {
 namespace {
@@ -227,7 +228,7 @@ void AddResult(Signature& s, const at::Tensor& t) {
   s.call.results.push_back(layout ? layout->type : TensorType{DType::kFloat32, {0}});
   s.results.push_back(layout);
   s.host_kernel->results.push_back(type);
-  if (layout) s.random_counters += static_cast<uint64_t>(t.numel());
+  if (layout) s.random_counters += static_cast<uint64_t>(t.numel()) * (t.is_complex() ? 2 : 1);
 }
 
 // The results: `returned` but for aliases, then the written arguments.
@@ -322,7 +323,7 @@ std::unique_ptr<Signature> Infer(const Operator& op, at::ArrayRef<c10::IValue> a
     torch::jit::Stack none;
     const HostCheck check = CheckOnHost(op, s->call, collected, arguments, none);
     if (check.complaint) std::rethrow_exception(check.complaint);
-    if (!check.accepted) throw;
+    if (!check.accepted || Flags::Get().fallback == "error") throw;
   }
   if (!inference) {
     s->recordable = false;
@@ -336,9 +337,13 @@ std::unique_ptr<Signature> Infer(const Operator& op, at::ArrayRef<c10::IValue> a
   const HostCheck check = CheckOnHost(op, s->call, collected, arguments, inference->returns);
   DescribeResults(op, *inference, *s);
   s->recordable = check.AllowsToRecord(s->call);
+  if (!s->recordable) {
+    s->refused = check.complaint != nullptr;
+    return s;
+  }
   FinishCall(s->call);
   s->expands_masks = masks && !holds_calls && !s->call.needs_program;
-  s->plain = s->recordable && s->results.size() == 1 && s->results[0] != nullptr && op.out.empty() && !op.seeded;
+  s->plain = s->results.size() == 1 && s->results[0] != nullptr && op.out.empty() && !op.seeded;
   s->call.host_kernel = s->host_kernel.get();
   return s;
 }

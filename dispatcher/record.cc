@@ -7,6 +7,7 @@
 #include <ATen/native/Resize.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <tuple>
@@ -17,6 +18,7 @@
 #include "dispatcher/capture.h"
 #include "dispatcher/errors.h"
 #include "dispatcher/generator.h"
+#include "dispatcher/host_check.h"
 #include "dispatcher/host_kernels.h"
 #include "dispatcher/typed_record.h"
 #include "dispatcher/values.h"
@@ -133,13 +135,19 @@ void Record(Operator& op, Collected& collected, torch::jit::Stack* stack) {
                                     Engine::Get().backend().CanLower(inferred->call),
                                 "tpu: ", op.name,
                                 " has no lowering, and TORCH_TPU_FALLBACK=error forbids host kernels");
+    const auto& layouts = collected.layouts;
+    const bool numbers = std::find(layouts.begin(), layouts.end(), nullptr) != layouts.end();
+    if (inferred->refused && numbers) return RunNow(op, *stack);  // others may be right
     s = op.Insert(collected.words, std::move(inferred));
   }
   if (s->expands_masks) return RecordWithPositions(op, stack);
   if (!s->recordable) return RunNow(op, *stack);
   TORCH_CHECK_NOT_IMPLEMENTED(!s->bounded || Capture::Current() == nullptr, "tpu: ", op.name,
                               " is read at once: it can't be captured");
-  if (op.seeded) AddSeed(op, arguments, s->random_counters, collected);
+  if (op.seeded) {
+    CheckNumbers(op, s->call, collected, arguments);
+    AddSeed(op, arguments, s->random_counters, collected);
+  }
   absl::InlinedVector<ValueRef, 4> results(s->call.results.size());
   RecordCall(collected.device, s->call, collected.operands, absl::MakeSpan(results));
   if (C10_UNLIKELY(Engine::Get().mode() == Mode::kDebug)) {

@@ -13,7 +13,9 @@ Tensor AtenCall::tensor(int i) {
   if (auto b = dyn_cast_if_present<mlir::BoolAttr>(a)) return e_.Constant(DType::kBool, b.getValue());
   if (auto n = dyn_cast_if_present<mlir::IntegerAttr>(a)) return e_.Integer(DType::kInt64, n.getInt());
   if (auto f = dyn_cast_if_present<mlir::FloatAttr>(a)) return e_.Constant(DType::kFloat64, f.getValueAsDouble());
-  return Tensor();
+  if (!has(i)) return Tensor();
+  misread_ = true;
+  return e_.Constant(DType::kFloat64, 0);
 }
 
 llvm::SmallVector<Tensor> AtenCall::tensors(int i) {
@@ -79,6 +81,13 @@ std::optional<DType> AtenCall::dtype(int i) {
   return ir::DTypeOf(type.getValue());
 }
 
+int64_t AtenCall::Wrapped(int64_t dim, int64_t rank) {
+  if (dim < 0) dim += rank;
+  if (dim >= 0 && dim < rank) return dim;
+  misread_ = true;
+  return 0;
+}
+
 Shape AtenCall::dims(int i, int64_t rank, bool empty_is_all) {
   Shape list = ints(i);
   if (rank == 0) return {};
@@ -86,14 +95,13 @@ Shape AtenCall::dims(int i, int64_t rank, bool empty_is_all) {
     list.resize(rank);
     std::iota(list.begin(), list.end(), 0);
   }
-  for (int64_t& d : list) d = d < 0 ? d + rank : d;
+  for (int64_t& d : list) d = Wrapped(d, rank);
   llvm::sort(list);
   return list;
 }
 
 int64_t AtenCall::dim(int i, int64_t rank, int64_t otherwise) {
-  int64_t d = integer(i, otherwise);
-  return d < 0 ? d + std::max<int64_t>(rank, 1) : d;
+  return Wrapped(integer(i, otherwise), std::max<int64_t>(rank, 1));
 }
 
 DType AtenCall::promoted() {

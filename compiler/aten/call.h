@@ -72,6 +72,10 @@ class AtenCall {
   Tensor seed() { return e_.Wrap(op_.getOperands()[op_.getNumOperands() - 2]); }
   Tensor offset() { return e_.Wrap(op_.getOperands()[op_.getNumOperands() - 1]); }
 
+  // An argument was read as what it isn't (a complex number as a real one, a dim that the tensor lacks): the call stays
+  // a host call, whose kernel finds the words.
+  bool misread() const { return misread_; }
+
   size_t num_results() { return op_.getNumResults(); }
   DType result_dtype(int i = 0) { return ir::DTypeOf(result_type(i).getElementType()); }
   Ints result_dims(int i = 0) { return result_type(i).getShape(); }
@@ -85,11 +89,13 @@ class AtenCall {
   mlir::Attribute argument(int i) {
     return i < static_cast<int>(op_.getArguments().size()) ? op_.getArguments()[i] : mlir::Attribute();
   }
+  int64_t Wrapped(int64_t dim, int64_t rank);  // misread unless it is one
   mlir::RankedTensorType result_type(int i) { return mlir::cast<mlir::RankedTensorType>(op_.getResult(i).getType()); }
 
   ir::AtenOp op_;
   Emitter& e_;
   const bool host_kernels_;
+  bool misread_ = false;
 };
 
 // Of the gradients those that are asked for: a masked one is left out, or 0 where the record still has a result for it.

@@ -64,7 +64,8 @@ Result TryToLower(ir::AtenOp op, mlir::RewriterBase& rewriter, Emitter& emitter,
   mlir::OpBuilder::InsertionGuard guard(rewriter);
   rewriter.setInsertionPoint(op);
   AtenCall call(op, emitter, host_kernels);
-  return entry->lowering(call);
+  Result result = entry->lowering(call);
+  return call.misread() ? Result::Decline() : std::move(result);
 }
 
 // `use` of the call as the only one of a scratch module, without complaints.

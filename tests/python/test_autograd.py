@@ -211,6 +211,18 @@ def test_functorch():
     check(program, torch.randn(3, 4), torch.randn(4))
 
 
+@pytest.mark.parametrize("product", [torch.dot, torch.vdot, torch.mul, torch.linalg.cross])
+def test_forward_gradients_where_one_side_has_none(product):
+    def program(x, w, tangent):
+        return torch.func.jvp(lambda t: product(t, w), (x,), (tangent,))
+
+    check(program, torch.randn(3), torch.randn(3), torch.randn(3))
+    zeros = torch._efficientzerotensor((3,), device="tpu")
+    x = torch.randn(3, device="tpu")
+    assert zeros.clone().tolist() == (zeros + 0 * x).tolist() == [0, 0, 0]
+    assert product(zeros, x).eq(0).all()
+
+
 ATTENTION = {
     "full": {},
     "causal": {"is_causal": True},

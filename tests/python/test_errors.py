@@ -70,6 +70,12 @@ CASES = {
     "group norm channels": lambda d: torch.nn.functional.group_norm(torch.ones(2, 3, 4, device=d), 2),
     "nll target dtype": lambda d: torch.nn.functional.nll_loss(torch.ones(2, 3, device=d), torch.ones(2, device=d)),
     "lerp dtypes": lambda d: torch.ones(3, device=d).lerp(torch.ones(3, dtype=torch.float64, device=d), 0.5),
+    "index of a number": lambda d: torch.tensor(1.5, device=d).index_select(1, torch.tensor([0], device=d)),
+    "complex fill": lambda d: torch.ones(3, device=d).fill_(1j),
+    "complex fill of indices": lambda d: torch.ones(3, device=d).index_fill_(0, torch.tensor([0], device=d), 1j),
+    "complex fill of masks": lambda d: torch.ones(3, device=d).masked_fill_(torch.ones(3, device=d) > 0, 1j),
+    "complex scatter": lambda d: torch.ones(3, device=d).scatter(0, torch.tensor([0], device=d), 1j),
+    "complex bound": lambda d: torch.ones(3, device=d).clamp(1j),
     "no such overload": lambda d: torch.add(torch.ones(2, device=d), "one"),
 }
 

@@ -115,6 +115,28 @@ def test_moments():
     assert i.min() == 3 and i.max() == 8
 
 
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_complex_numbers(dtype):
+    """Normal ones have their variance in both parts together, as PyTorch's; uniform ones in each."""
+    torch.manual_seed(0)
+    n = 100_000
+    made = {
+        "randn": (torch.randn(n, dtype=dtype, device="tpu"), 0, 0.5**0.5),
+        "normal_": (torch.empty(n, dtype=dtype, device="tpu").normal_(3, 2), 3 + 3j, 2**0.5),
+        "of means": (torch.normal(torch.full((n,), 2 + 3j, dtype=dtype, device="tpu"), 0.5), 2 + 3j, 0.5**1.5),
+        "rand": (torch.rand(n, dtype=dtype, device="tpu"), 0.5 + 0.5j, 12**-0.5),
+        "uniform_": (torch.empty(n, dtype=dtype, device="tpu").uniform_(-2, 2), 0, 4 / 12**0.5),
+    }
+    for name, (z, mean, deviation) in made.items():
+        z = z.cpu()
+        assert z.dtype == dtype and abs(z.mean() - mean) < 0.02, name
+        for part in (z.real, z.imag):
+            assert abs(part.std() - deviation) < 0.02, name
+        assert abs(torch.corrcoef(torch.stack([z.real, z.imag]))[0, 1]) < 0.02, name
+    first, second = (torch.randn(5, dtype=dtype, device="tpu").cpu() for _ in range(2))
+    assert not torch.isin(torch.view_as_real(first), torch.view_as_real(second)).any()
+
+
 def test_generators():
     one, two = (torch.Generator("tpu").manual_seed(3) for _ in range(2))
     assert one.device.type == "tpu"

@@ -105,6 +105,11 @@ MISTAKES = {
     "norm": lambda d: F.layer_norm(torch.ones(300, 192, device=d), (193,)),
     "deviation": lambda d: torch.empty(3, device=d).normal_(0, -1),
     "range": lambda d: torch.empty(3, device=d).random_(5, 1),
+    "range from zero": lambda d: torch.empty(3, device=d).random_(0),
+    "range of a type": lambda d: torch.randint(3, 500, (3,), dtype=torch.uint8, device=d),
+    "uniform integers": lambda d: torch.ones(3, dtype=torch.int64, device=d).uniform_(),
+    "complex flips": lambda d: torch.ones(3, dtype=torch.complex64, device=d).bernoulli_(),
+    "complex integers": lambda d: torch.ones(3, dtype=torch.complex64, device=d).random_(),
     "norm of integers": lambda d: F.layer_norm(torch.ones(3, 4, dtype=torch.int64, device=d), (4,)),
     "norm of many integers": lambda d: F.layer_norm(torch.ones(300, 192, dtype=torch.int64, device=d), (192,)),
     "norm of complex numbers": lambda d: F.layer_norm(torch.ones(3, 4, dtype=torch.complex64, device=d), (4,)),
@@ -151,6 +156,58 @@ def test_first_calls_import_nothing():
         assert "torch._dynamo" not in sys.modules
         """
     )
+
+
+DRAWS = {
+    "normal": (lambda x, std: x.normal_(0, std), 1, -1),
+    "normal of means": (lambda x, std: torch.normal(x, std), 1.0, -1.0),
+    "uniform": (lambda x, to: x.uniform_(0, to), 1, -1),
+    "flips": (lambda x, p: x.bernoulli_(p), 0.5, 1.5),
+    "exponential": (lambda x, rate: x.exponential_(rate), 0.5, -1.5),
+    "log-normal": (lambda x, std: x.log_normal_(0, std), 1, -1),
+    "Cauchy": (lambda x, sigma: x.cauchy_(0, sigma), 1, -1),
+    "geometric": (lambda x, p: x.geometric_(p), 0.5, 1.5),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+@pytest.mark.parametrize("elements", [3, 30000])
+def test_numbers_of_draws_are_checked_at_every_call(name, elements):
+    draw, good, bad = DRAWS[name]
+    raised = {}
+    for device in ("cpu", "tpu"):
+        x = torch.ones(elements, device=device)
+        for _ in range(2):
+            draw(x, good)
+        with pytest.raises(RuntimeError) as raised[device]:
+            draw(x, bad)
+        assert draw(x, good).isfinite().all()
+    assert str(raised["tpu"].value) == str(raised["cpu"].value)
+
+
+def test_a_number_that_was_refused_does_not_speak_for_others(metrics):
+    x = torch.ones(3, device="tpu")
+    with pytest.raises(RuntimeError, match="lambda must be in range"):
+        F.softshrink(x, -1)
+    tried = sum(torch.tpu.explain().host_kernels.values())
+    assert F.softshrink(x, 0.25).tolist() == [0.75] * 3
+    torch.tpu.wait_for_compiles()
+    assert F.softshrink(x, 0.25).tolist() == [0.75] * 3
+    assert sum(torch.tpu.explain().host_kernels.values()) == tried
+
+
+def test_mistakes_in_large_calls_keep_their_words_where_host_kernels_are_forbidden():
+    run_python("""
+        import os
+        os.environ["TORCH_TPU_FALLBACK"] = "error"
+        import torch
+        try:
+            torch.ones(2000, 200, device="tpu") + torch.ones(2000, 201, device="tpu")
+        except RuntimeError as e:
+            assert "must match the size of tensor b" in str(e), e
+        else:
+            raise AssertionError
+    """)
 
 
 def test_what_only_the_inference_refuses_runs():
