@@ -363,10 +363,7 @@ absl::Status PlanExecutable::RunCall(const Step& step, Frame& frame, const NodeR
   absl::InlinedVector<Argument, 8> inputs(num_inputs);
   for (size_t i = 0; i < num_inputs; ++i) {
     const Slot& slot = plan_.slots[step.slots[i]];
-    if (slot.kind == Slot::Kind::kInput && !frame.inputs[slot.index].buffer) {
-      inputs[i].scalar_bits = frame.inputs[slot.index].scalar_bits;
-      continue;
-    }
+    if (slot.kind == Slot::Kind::kInput) inputs[i].scalar_bits = frame.inputs[slot.index].scalar_bits;
     absl::StatusOr<BufferRef> buffer = BufferOf(step.slots[i], frame);
     if (!buffer.ok()) return buffer.status();
     inputs[i].buffer = *std::move(buffer);
@@ -397,8 +394,13 @@ absl::Status PlanExecutable::RunCall(const Step& step, Frame& frame, const NodeR
 absl::StatusOr<BufferRef> PlanExecutable::BufferOf(uint32_t slot_number, const Frame& frame) const {
   const Slot& slot = plan_.slots[slot_number];
   switch (slot.kind) {
-    case Slot::Kind::kInput:
-      return frame.inputs[slot.index].buffer;
+    case Slot::Kind::kInput: {
+      const Argument& input = frame.inputs[slot.index];
+      if (input.buffer) return input.buffer;
+      absl::StatusOr<BufferRef> number = device_->Allocate(slot.bytes);  // for kernels that read it as a tensor
+      if (number.ok()) std::memcpy((*number)->data(), &input.scalar_bits, slot.bytes);
+      return number;
+    }
     case Slot::Kind::kOutput:
       if (const BufferRef& whole = frame.outputs[slot.index]) {
         if (slot.bytes >= plan_.outputs[slot.index].bytes) return whole;

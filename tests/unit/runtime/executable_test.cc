@@ -308,6 +308,26 @@ TEST_F(ExecutableTest, HandsNodesToTheRunner) {
             absl::StatusCode::kInternal);
 }
 
+// The input is a number: the runner finds it by itself, and as a tensor.
+TEST_F(ExecutableTest, HandsNumbersToTheRunner) {
+  Plan plan;
+  plan.num_inputs = 1;
+  plan.num_call_buffers = 1;
+  plan.slots = {MakeSlot(Kind::kInput, 0, 8), MakeSlot(Kind::kCall, 0, 8)};
+  plan.steps = {Call(3, 1, {0, 1})};
+  plan.outputs = {{.kind = OutputSpec::Kind::kCall, .source = 0, .bytes = 8}};
+  auto executable = Load(plan);
+  Argument inputs[] = {{.scalar_bits = 42}};
+  BufferRef output[1];
+  auto identity = [](int, absl::Span<const Argument> in, absl::Span<BufferRef> out) {
+    EXPECT_EQ(in[0].scalar_bits, 42u);
+    out[0] = in[0].buffer;
+    return absl::OkStatus();
+  };
+  ASSERT_TRUE(executable->Launch(absl::MakeSpan(inputs), absl::MakeSpan(output), identity).ok());
+  EXPECT_EQ(*static_cast<const uint64_t*>(output[0]->data()), 42u);
+}
+
 TEST_F(ExecutableTest, RefusesInputsThatAreTooSmall) {
   auto executable = Load(TwoAdds(8, 1));
   Argument inputs[] = {{.buffer = Upload({1, 2, 3, 4})}, {.buffer = Upload({1, 1, 1, 1})}};
