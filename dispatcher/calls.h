@@ -49,6 +49,9 @@ struct HostKernel {
   std::optional<c10::OperatorHandle> in_place;
   std::vector<int> in_place_mutated;
   bool seeded = false;  // the last two operands are Philox seed and offset
+  // Operator::any_strides: a window of a storage is read where it lies. Other kernels get it contiguous, since some of
+  // ATen's rely on what calls them in ATen for that.
+  bool any_strides = false;
 };
 
 // A result's place in a new tensor, or an argument that is written.
@@ -61,7 +64,7 @@ struct Signature {
   // it runs at once on the host.
   bool recordable = true;
   bool refused = false;  // by the CPU's kernel, perhaps for its numbers: not recordable
-  bool plain = false;    // recordable, one result, which is a tensor; takes no random numbers
+  bool plain = false;    // recordable, one result, which is a tensor without gaps or written; takes no random numbers
   // The results are at their largest, and behind them is what there is of each (CompilerBackend::Bounds).
   bool bounded = false;
   // It becomes recordable, or runs on the device, once the masks among its indices are positions.
@@ -88,6 +91,8 @@ struct Operator {
   bool seeded = false;            // tagged nondeterministic_seeded
   bool data_dependent = false;    // tagged dynamic_output_shape or data_dependent_output
   bool structured = false;        // IsStructured
+  bool any_strides = false;       // the CPU's kernel takes operands of any strides for certain
+  int dtype = -1;                 // the argument that names the type to compute in, where there may be one
   bool is_view = false;           // returns a view of an argument it doesn't write
   int indices = -1;               // the argument that holds indices of dims, masks among them: the schema's Tensor?[]
 

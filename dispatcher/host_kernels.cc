@@ -95,7 +95,8 @@ c10::IValue ArgumentValue(Device& device, const HostKernel& kernel, const CallAr
   const auto scalar = [&](int i) { return ScalarValue(kernel.scalars[i], inputs[i].argument.scalar_bits); };
   const auto tensor = [&](int i) {
     if (call.operands[i].is_scalar) return scalar(i).toTensor();
-    return Read(device, inputs[i], call.operands[i].type.dims, kernel.operands[i]);
+    const at::Tensor read = Read(device, inputs[i], call.operands[i].type.dims, kernel.operands[i]);
+    return kernel.any_strides ? read : read.contiguous();
   };
   switch (a.kind) {
     case CallArgument::Kind::kTensor:

@@ -206,6 +206,14 @@ void DescribeArguments(const Operator& op, at::ArrayRef<c10::IValue> arguments, 
   }
 }
 
+// What is written to an out= tensor is computed in its type, where that is not said and the operator has a choice.
+void DescribeTypeOfOut(const Operator& op, at::ArrayRef<c10::IValue> arguments, Signature& s) {
+  if (op.dtype < 0 || op.out.size() != 1 || !op.functional_form || !arguments[op.dtype].isNone()) return;
+  const c10::IValue type = static_cast<int64_t>(arguments[op.out[0]].toTensor().scalar_type());
+  s.call.arguments[op.dtype].attribute = ToAttribute(type, op.op.schema().arguments()[op.dtype]);
+  s.host_kernel->constants[op.dtype] = type;
+}
+
 void DescribeOperands(const Operator& op, const Collected& collected, Signature& s) {
   for (size_t i = 0; i < collected.operands.size(); ++i) {
     const Layout* layout = collected.layouts[i];
@@ -305,7 +313,8 @@ std::unique_ptr<Signature> Infer(const Operator& op, at::ArrayRef<c10::IValue> a
     DescribeBounded(op, arguments, collected, *s);
     return s;
   }
-  s->host_kernel = std::make_unique<HostKernel>(HostKernel{.op = op.recorded, .seeded = op.seeded});
+  s->host_kernel =
+      std::make_unique<HostKernel>(HostKernel{.op = op.recorded, .seeded = op.seeded, .any_strides = op.any_strides});
   if (op.functional_form && op.out.empty()) {
     s->host_kernel->in_place = op.op;
     s->host_kernel->in_place_mutated = op.mutated;
@@ -332,6 +341,7 @@ std::unique_ptr<Signature> Infer(const Operator& op, at::ArrayRef<c10::IValue> a
   for (int m : op.mutated) {
     for (const at::Tensor& t : TensorsOf(arguments[m])) at::assert_no_internal_overlap(t);
   }
+  DescribeTypeOfOut(op, arguments, *s);
   s->call.promoted = Promoted(op, inference->arguments);
   if (!op.functional_form) s->host_kernel->mutated = op.mutated;
   const HostCheck check = CheckOnHost(op, s->call, collected, arguments, inference->returns);
@@ -343,7 +353,8 @@ std::unique_ptr<Signature> Infer(const Operator& op, at::ArrayRef<c10::IValue> a
   }
   FinishCall(s->call);
   s->expands_masks = masks && !holds_calls && !s->call.needs_program;
-  s->plain = s->results.size() == 1 && s->results[0] != nullptr && op.out.empty() && !op.seeded;
+  s->plain = s->results.size() == 1 && s->results[0] != nullptr && (s->results[0]->dense || !op.mutated.empty()) &&
+             op.out.empty() && !op.seeded;
   s->call.host_kernel = s->host_kernel.get();
   return s;
 }

@@ -112,6 +112,7 @@ Operator::Operator(const c10::OperatorHandle& handle) : op(handle), recorded(han
     defaults.push_back(number ? std::optional(a.default_value()->toScalar()) : std::nullopt);
     is_float.push_back(Plain(a.real_type())->kind() == TypeKind::FloatType);
     if (kinds.back() == ArgumentKind::kTensorList && IsListOfOptional(a)) indices = static_cast<int>(i);
+    if (a.name() == "dtype") dtype = static_cast<int>(i);
     if (!Writes(a)) continue;
     mutated.push_back(static_cast<int>(i));
     if (a.is_out()) out.push_back(static_cast<int>(i));
@@ -138,6 +139,9 @@ Operator::Operator(const c10::OperatorHandle& handle) : op(handle), recorded(han
   seeded = op.hasTag(at::Tag::nondeterministic_seeded);
   data_dependent = op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output);
   structured = IsStructured(op);
+  const auto has = [this](c10::DispatchKey key) { return op.hasKernelForDispatchKey(key); };
+  any_strides = recorded.hasTag(at::Tag::pointwise) || recorded.hasTag(at::Tag::reduction) ||
+                (has(c10::DispatchKey::CompositeExplicitAutogradNonFunctional) && has(c10::DispatchKey::CPU));
   // Numbers alone decide the shape of arange's result.
   bool reads_tensors = false;
   for (size_t i = 0; i < kinds.size(); ++i) {

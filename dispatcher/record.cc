@@ -41,12 +41,24 @@ void AddSeed(const Operator& op, at::ArrayRef<c10::IValue> arguments, uint64_t c
   std::tie(numbers[0].bits, numbers[1].bits) = ReservePhilox(generator, counters, collected.device);
 }
 
+// An out= tensor takes the result's sizes, but not one that an elementwise operator reads, too.
+void ResizeOut(const Operator& op, at::ArrayRef<c10::IValue> arguments, const at::Tensor& out, c10::IntArrayRef sizes) {
+  if (out.sizes() == sizes) return;
+  for (size_t i = 0; i < arguments.size() && op.recorded.hasTag(at::Tag::pointwise); ++i) {
+    if (op.IsOut(static_cast<int>(i))) continue;
+    for (const at::Tensor& t : TensorsOf(arguments[i])) {
+      TORCH_CHECK(!t.is_same(out), "output with shape ", out.sizes(), " doesn't match the broadcast shape ", sizes);
+    }
+  }
+  at::native::resize_output(out, sizes);
+}
+
 // Gives the written arguments their new values, from results [next, ...).
 void WriteMutated(const Operator& op, at::ArrayRef<c10::IValue> arguments, const Signature& s,
                   absl::Span<ValueRef> results, size_t next) {
   for (int m : op.mutated) {
     for (const at::Tensor& t : TensorsOf(arguments[m])) {
-      if (op.IsOut(m)) at::native::resize_output(t, s.results[next]->sizes());
+      if (op.IsOut(m)) ResizeOut(op, arguments, t, s.results[next]->sizes());
       WriteValue(*t.unsafeGetTensorImpl(), std::move(results[next]));
       ++next;
     }
@@ -63,7 +75,11 @@ torch::jit::Stack Returns(const Operator& op, at::ArrayRef<c10::IValue> argument
   const auto tensor = [&] {
     const Layout* layout = s.results[*next];
     ValueRef value = std::move(results[(*next)++]);
-    return layout ? MakeTensor(std::move(value), layout, device) : at::Tensor();
+    if (layout == nullptr) return at::Tensor();
+    if (layout->dense) return MakeTensor(std::move(value), layout, device);
+    at::Tensor made = MakeUninitialized(layout, device);  // has gaps: select_scatter's, where it goes into a view
+    WriteValue(*made.unsafeGetTensorImpl(), std::move(value));
+    return made;
   };
   const auto& schema_returns = op.op.schema().returns();
   for (size_t r = 0; r < op.return_alias.size(); ++r) {
@@ -221,5 +237,8 @@ void RegisterOperators(const std::vector<std::string>& lowered) {
 }
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&RecordFallback>()); }
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {  // PyTorch's own kernel knows its devices by name
+  m.impl("mode.values", torch::CppFunction::makeFromBoxedFunction<&RecordFallback>());
+}
 
 }  // namespace tpu

@@ -179,3 +179,18 @@ def test_the_check_of_a_call_warns_of_nothing_of_its_own():
         warnings.simplefilter("error")
         torch._chunk_cat(parts, 0, 4, out=out)
     assert out.eq(1).all()
+
+
+def test_what_is_read_and_written_keeps_its_sizes():
+    x, y = torch.randn(3, 1, 2, device="tpu"), torch.randn(3, 2, device="tpu")
+    calls = [
+        lambda: torch.mul(x, y, out=x),
+        lambda: torch.where(y > 0, x, y, out=x),
+        lambda: torch.addcmul(y, y, x, out=x),
+        lambda: x.ldexp_(y),
+    ]
+    for call in calls:
+        with pytest.raises(RuntimeError, match=r"output with shape \[3, 1, 2\] doesn't match the broadcast shape"):
+            call()
+    assert x.shape == (3, 1, 2)
+    torch.mul(x, 2, out=x)

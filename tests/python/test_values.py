@@ -347,3 +347,35 @@ def test_a_reduction_by_no_indices(rows, reduce):
     none = torch.zeros(0, dtype=torch.int64)
     check(lambda x, index: x.index_reduce(0, index, x[:0], reduce), torch.randn(rows, 6), none)
     check(lambda x, index: x.index_reduce_(0, index, x[:0], reduce, include_self=False), torch.randn(rows, 6), none)
+
+
+OTHER_TYPES = {
+    "cumsum": (lambda x, out: torch.cumsum(x, 0, out=out), torch.zeros(4, dtype=torch.int64)),
+    "cumprod": (lambda x, out: torch.cumprod(x, 0, out=out), torch.zeros(4, dtype=torch.int32)),
+    "sum": (lambda x, out: torch.sum(x, 0, out=out), torch.zeros((), dtype=torch.int64)),
+    "prod": (lambda x, out: torch.prod(x, 0, out=out), torch.zeros((), dtype=torch.int64)),
+    "nansum": (lambda x, out: torch.nansum(x, 0, out=out), torch.zeros((), dtype=torch.float64)),
+    "mean": (lambda x, out: torch.mean(x, 0, out=out), torch.zeros((), dtype=torch.float64)),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_TYPES)
+def test_sums_are_computed_in_the_type_of_out(name):
+    function, out = OTHER_TYPES[name]
+    check(function, torch.tensor([1.6, 1.6, 1.7, 2.7]), out)
+
+
+def test_a_number_that_a_host_kernel_reads_as_a_tensor():
+    def f(x):
+        return x / torch.scalar_tensor(4, dtype=torch.int64, device=x.device)
+
+    check(f, torch.randn(3, dtype=torch.complex64))
+
+
+def test_mode_into_given_tensors():
+    def f(x):
+        out = torch.zeros(2, device=x.device), torch.zeros(2, dtype=torch.int64, device=x.device)
+        torch.mode(x, 1, out=out)
+        return out
+
+    check(f, torch.tensor([[1.0, 2, 2], [3, 3, 1]]))

@@ -5,6 +5,7 @@ import random
 import pytest
 import torch
 from helpers import assert_same, check, on_both
+from torch.nn import functional as F
 
 
 def random_view(rng, x):
@@ -253,6 +254,33 @@ def test_indexing():
         return x, x[i], x[:, [0, 2]], x[i, 1], x[None, ..., ::2]
 
     check(program, torch.randn(5, 4), torch.tensor([0, 3]))
+
+
+CONTIGUOUS = {
+    "group_norm": (lambda x: F.group_norm(x, 2), torch.randn(2, 3, 6).transpose(1, 2)),
+    "pdist of columns": (F.pdist, torch.randn(5, 10)[:, ::2]),
+    "pdist, transposed": (F.pdist, torch.randn(5, 7).t()),
+    "matrix_exp": (lambda x: torch.linalg.matrix_exp(x.contiguous()), torch.randn(3, 3, 2, 4).permute(3, 2, 0, 1)),
+}
+
+
+@pytest.mark.parametrize("name", CONTIGUOUS)
+def test_kernels_that_ask_for_contiguous_memory_get_it(name):
+    """ATen makes their operands contiguous; the copy has the value of the view, which is read where it lies."""
+    function, x = CONTIGUOUS[name]
+    for _ in range(2):
+        there = torch.empty_strided(x.shape, x.stride(), device="tpu").copy_(x)
+        assert_same(function(x), function(there))
+        torch.tpu.wait_for_compiles()
+
+
+def test_results_with_gaps_are_strided():
+    def f(x, part):
+        real = torch.view_as_real(x.diagonal())
+        changed = torch.select_scatter(real, part, 1, 0)
+        return changed, changed.t() * 2, torch.view_as_complex(changed), changed[1:, 0]
+
+    check(f, torch.randn(4, 4, dtype=torch.complex64), torch.randn(4))
 
 
 def test_preserves_memory_format():
