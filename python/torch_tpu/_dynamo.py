@@ -129,6 +129,11 @@ def _take_over_inductor(module):
     module.compile_fx = compile_fx
 
 
+def _run_our_python_as_it_is(module):
+    """Dynamo would trace what torch.tpu's functions do to the device, also where PyTorch calls them around a break."""
+    module.add("torch_tpu")
+
+
 def _register_random(module):
     module.register_graphsafe_rng_device_type("tpu")
 
@@ -149,6 +154,7 @@ def _keep_steps_on_the_device(module):
 
 
 _ON_IMPORT = {
+    "torch._dynamo.trace_rules": _run_our_python_as_it_is,
     "torch._dynamo.device_interface": _register_interface,
     "torch._functorch._aot_autograd.utils": _register_random,
     "torch._dynamo.variables.optimizer": _keep_steps_on_the_device,

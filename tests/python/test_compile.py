@@ -8,6 +8,7 @@ import torch
 from helpers import assert_same, compiled, on_both, run_python
 from torch import nn
 from torch.nn import functional as F
+from torch.testing._internal.common_utils import freeze_rng_state
 from torch.utils.checkpoint import checkpoint
 from torch_tpu import _C
 
@@ -343,6 +344,16 @@ def test_graph_breaks():
     torch._dynamo.reset()
     with pytest.raises(torch._dynamo.exc.Unsupported):
         compiled(f, fullgraph=True)(torch.ones(3, device="tpu"))
+
+
+def test_the_devices_own_functions_are_not_traced():
+    @compiled
+    def f(x):
+        with freeze_rng_state():  # calls them where no fake tensor can be made
+            return (x * 2).sum().item()
+
+    for _ in range(2):
+        assert f(torch.ones(3, device="tpu")) == 6
 
 
 def test_errors_are_the_programs():
