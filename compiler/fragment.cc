@@ -142,8 +142,11 @@ class Digest {
     Numbers(fragment.outputs);
   }
 
+  llvm::XXH128_hash_t Hash() const {
+    return llvm::xxh3_128bits({reinterpret_cast<const uint8_t*>(bytes_.data()), bytes_.size()});
+  }
   std::string Hex() const {
-    llvm::XXH128_hash_t hash = llvm::xxh3_128bits({reinterpret_cast<const uint8_t*>(bytes_.data()), bytes_.size()});
+    const llvm::XXH128_hash_t hash = Hash();
     return absl::StrFormat("%016x%016x", hash.high64, hash.low64);
   }
 
@@ -170,6 +173,12 @@ std::string Call::ToString() const {
   constexpr const char* kPrecisions[] = {"", " at high precision", " at medium precision"};
   return absl::StrCat(op, "(", absl::StrJoin(inputs, ", "), ")", kPrecisions[static_cast<int>(precision)], " -> ",
                       absl::StrJoin(outputs, ", "));
+}
+
+uint64_t Call::StructureHash() const {
+  Digest digest(/*sizes=*/false);
+  digest.Add(*this);
+  return digest.Hash().low64;
 }
 
 const TensorType& Fragment::TypeOf(ValueId v) const {
@@ -229,7 +238,6 @@ std::string Fragment::StructureKey() const {
 
 Fragment Fragment::WithSizes(absl::Span<const int64_t> sizes) const {
   Fragment changed = *this;
-  changed.owned_calls.clear();
   auto next = sizes.begin();
   for (OperandType& input : changed.inputs) {
     for (int64_t& dim : input.type.dims) dim = *next++;
@@ -237,8 +245,7 @@ Fragment Fragment::WithSizes(absl::Span<const int64_t> sizes) const {
   for (Node& node : changed.nodes) {
     auto call = std::make_shared<Call>(*node.call);
     VisitSizes(*call, [&](int64_t& size) { size = *next++; });
-    node.call = call.get();
-    changed.owned_calls.push_back(std::move(call));
+    node.call = std::move(call);
   }
   return changed;
 }

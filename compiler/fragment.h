@@ -48,7 +48,7 @@ struct OperandType {
 };
 
 // An operator applied to kinds of operands, with its results as PyTorch's own shape inference gave them. Interned by
-// the dispatcher: one object for each distinct signature, alive as long as the process, compared by address.
+// the dispatcher: one object for each distinct signature, compared by address, for as long as anybody holds it.
 //
 // Two operators are the dispatcher's own, for strided storage:
 //   "tpu::view"   (src) {sizes, strides, offset, dtype}: reads a strided window of src's flat row-major elements;
@@ -63,24 +63,29 @@ struct Call {
   std::vector<CallArgument> arguments;  // in schema order
   std::vector<OperandType> operands;
   std::vector<TensorType> results;
+  // The same, alive as long as the process: what recorded results point to.
+  std::vector<const TensorType*> value_types;
   // at::result_type of the operands: what arithmetic is done in where the operator promotes.
   DType promoted = DType::kFloat32;
   // Of the products in it. The embedded device is always at full f32.
   Precision precision = Precision::kHighest;
-  // CompilerBackend::IsBoundary of this call, a stable hash of it, and how large its results are: what cuts go by.
+  // CompilerBackend::IsBoundary of this call, a stable hash of it, StructureHash, and how large its results are.
   bool boundary = false;
   bool is_view = false;  // "tpu::view"
   uint64_t content_hash = 0;
+  uint64_t structure_hash = 0;
   int64_t result_bytes = 0;
   // At tier 0 too it runs as a program, of its own: the device runs no host kernels in place.
   bool needs_program = false;
   // No program can hold it: it is a fragment of its own.
   bool alone = false;
   // The dispatcher's own record (how to run this as a host kernel); opaque here, not part of equality or key.
-  const void* host_kernel = nullptr;
+  std::shared_ptr<const void> host_kernel;
 
-  std::string ToString() const;  // one line for people: op(f32[8,8], scalar, dim=1) -> f32[8,8]
+  std::string ToString() const;    // one line for people: op(f32[8,8], scalar, dim=1) -> f32[8,8]
+  uint64_t StructureHash() const;  // of everything but the numbers that may be sizes
 };
+using CallRef = std::shared_ptr<const Call>;
 
 // A reference to a value inside a fragment: results are numbered over all nodes from 0; inputs are ~0, ~1, ...
 using ValueId = int32_t;
@@ -89,7 +94,7 @@ constexpr int InputIndex(ValueId v) { return ~v; }
 constexpr ValueId InputId(int index) { return ~index; }
 
 struct Node {
-  const Call* call = nullptr;
+  CallRef call;
   uint32_t operands_begin = 0;  // into Fragment::operands, call->operands.size() of them
   uint32_t results_begin = 0;   // number of the first result
 };
@@ -100,8 +105,6 @@ struct Fragment {
   std::vector<OperandType> inputs;
   std::vector<ValueId> outputs;  // wanted results in increasing order, each once
   uint32_t num_results = 0;
-  // Calls above are owned by the dispatcher when recorded; a parsed or hand-built fragment owns its own.
-  std::vector<std::shared_ptr<const Call>> owned_calls;
 
   const TensorType& TypeOf(ValueId v) const;
   absl::Span<const ValueId> OperandsOf(const Node& node) const {

@@ -2,7 +2,7 @@
 // same call again is one hash look-up.
 //
 // Operator is what a schema says, parsed once; Signature is an operator on kinds of operands with PyTorch's own shape
-// inference answered. Both live as long as the process. Any thread.
+// inference answered. Operators live as long as the process, signatures while anybody needs them. Any thread.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -56,8 +56,7 @@ struct HostKernel {
 
 // A result's place in a new tensor, or an argument that is written.
 struct Signature {
-  Call call;
-  std::unique_ptr<HostKernel> host_kernel;
+  CallRef call;
   std::vector<const Layout*> results;  // of call.results: the strides that new tensors get
   uint64_t random_counters = 0;        // Philox counters each call takes
   // False: can't be recorded (its result's shape depends on data, it returns numbers, or has no shape inference);
@@ -70,6 +69,8 @@ struct Signature {
   // It becomes recordable, or runs on the device, once the masks among its indices are positions.
   bool expands_masks = false;
 };
+
+using SignatureRef = std::shared_ptr<const Signature>;
 
 struct Operator {
   c10::OperatorHandle op;
@@ -101,9 +102,10 @@ struct Operator {
   bool IsOut(int argument) const { return std::find(out.begin(), out.end(), argument) != out.end(); }
   static Operator& Of(const c10::OperatorHandle& op);
 
-  // The signature for these words (Collected::words), or null. Each thread remembers its latest finds.
-  const Signature* Find(absl::Span<const uint64_t> words);
-  const Signature* Insert(absl::Span<const uint64_t> words, std::unique_ptr<Signature> signature);
+  // The signature for these words (Collected::words), or null. Each thread remembers its latest finds: the reference is
+  // good until its next.
+  const SignatureRef& Find(absl::Span<const uint64_t> words);
+  SignatureRef Insert(absl::Span<const uint64_t> words, SignatureRef signature);
 
  private:
   struct Words {
@@ -111,10 +113,11 @@ struct Operator {
     size_t operator()(absl::Span<const uint64_t> w) const;
     bool operator()(absl::Span<const uint64_t> a, absl::Span<const uint64_t> b) const { return a == b; }
   };
-  const Signature* FindShared(absl::Span<const uint64_t> words);
+  SignatureRef FindShared(absl::Span<const uint64_t> words);
+  static size_t GiveUpSignatures();
 
   std::mutex mutex_;
-  absl::flat_hash_map<std::vector<uint64_t>, std::unique_ptr<Signature>, Words, Words> signatures_;
+  absl::flat_hash_map<std::vector<uint64_t>, SignatureRef, Words, Words> signatures_;
 };
 
 // One call's arguments, taken from the stack: operands in order, and words that say everything about the call but the
@@ -149,12 +152,42 @@ struct Collected {
 Precision ProductPrecision();
 
 // PyTorch's shape inference for the call, as a new Signature. Raises what PyTorch raises.
-std::unique_ptr<Signature> Infer(const Operator& op, at::ArrayRef<c10::IValue> arguments, const Collected& collected);
+SignatureRef Infer(const Operator& op, at::ArrayRef<c10::IValue> arguments, const Collected& collected);
 
 // The tensor, or the tensors of the list, in an argument or result; absent ones are left out.
 std::vector<at::Tensor> TensorsOf(const c10::IValue& value);
 
 // Fills in what follows from the rest: content hash, boundary, and how it runs.
 void FinishCall(Call& call);
+
+// How many calls are kept that no known fragment holds, some 2 to 4 KiB each: an eighth of TORCH_TPU_KNOWN_OPS.
+size_t SpareCalls();
+
+// Calls that are no operators' (of windows, of copies), by what they are made of; given up when nobody holds them.
+template <typename Key>
+class CallTable {
+ public:
+  // make(Call&) describes a new one, but for what FinishCall fills in.
+  template <typename Make>
+  CallRef Get(const Key& key, Make make) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    CallRef& slot = calls_[key];
+    if (slot) return slot;
+    auto call = std::make_shared<Call>();
+    make(*call);
+    FinishCall(*call);
+    slot = call;
+    if (calls_.size() > room_) {
+      absl::erase_if(calls_, [](const auto& item) { return item.second.use_count() == 1; });
+      room_ = calls_.size() + SpareCalls();
+    }
+    return call;
+  }
+
+ private:
+  std::mutex mutex_;
+  absl::flat_hash_map<Key, CallRef> calls_;
+  size_t room_ = SpareCalls();
+};
 
 }  // namespace tpu

@@ -68,17 +68,17 @@ int32_t Capture::SlotOf(Value* value) {
   return slot;
 }
 
-void Capture::Record(const Call& call, absl::Span<const Operand> given, absl::Span<ValueRef> results) {
-  CapturedCall captured{&call, static_cast<uint32_t>(operands.size()), 0};
+void Capture::Record(const CallRef& call, absl::Span<const Operand> given, absl::Span<ValueRef> results) {
+  CapturedCall captured{call, static_cast<uint32_t>(operands.size()), 0};
   for (const Operand& o : given) {
     operands.push_back(o.value != nullptr ? CapturedOperand{SlotOf(o.value), 0} : CapturedOperand{-1, o.bits});
   }
   captured.results_begin = static_cast<uint32_t>(values_.size());
-  for (size_t i = 0; i < call.results.size(); ++i) {
-    results[i] = NewPlaceholder(call.results[i]);
+  for (size_t i = 0; i < call->results.size(); ++i) {
+    results[i] = NewPlaceholder(*call->value_types[i]);
     NewSlot(results[i]);
   }
-  calls.push_back(captured);
+  calls.push_back(std::move(captured));
 }
 
 void Capture::AddSeed(const std::optional<at::Generator>& generator, uint64_t counters, c10::DeviceIndex device,
@@ -97,7 +97,7 @@ void Capture::AddSeed(const std::optional<at::Generator>& generator, uint64_t co
   randoms.push_back(std::move(random));
 }
 
-void RecordCall(c10::DeviceIndex device, const Call& call, absl::Span<const Operand> operands,
+void RecordCall(c10::DeviceIndex device, const CallRef& call, absl::Span<const Operand> operands,
                 absl::Span<ValueRef> results) {
   if (C10_UNLIKELY(current != nullptr)) return current->Record(call, operands, results);
   Engine::Get().window(CurrentStream(device)).Record(call, operands, results);

@@ -28,7 +28,7 @@ struct CapturedOperand {
 };
 
 struct CapturedCall {
-  const Call* call;
+  CallRef call;
   uint32_t operands_begin;
   uint32_t results_begin;  // slot of the first result
 };
@@ -56,7 +56,7 @@ class Capture {
   void AddGenerator(const at::Generator& generator, int input) { generators_.emplace_back(generator, input); }
 
   // What recording asks of it.
-  void Record(const Call& call, absl::Span<const Operand> operands, absl::Span<ValueRef> results);
+  void Record(const CallRef& call, absl::Span<const Operand> operands, absl::Span<ValueRef> results);
   void AddSeed(const std::optional<at::Generator>& generator, uint64_t counters, c10::DeviceIndex device,
                absl::Span<Operand> seed_and_offset);
   // The placeholder of a number that is an input on the CPU; null for any other CPU tensor (a constant).
@@ -84,7 +84,7 @@ class Capture {
 };
 
 // Records the call: for this thread's Capture if there is one, else in the window of the device's current stream.
-void RecordCall(c10::DeviceIndex device, const Call& call, absl::Span<const Operand> operands,
+void RecordCall(c10::DeviceIndex device, const CallRef& call, absl::Span<const Operand> operands,
                 absl::Span<ValueRef> results);
 
 }  // namespace tpu

@@ -227,7 +227,7 @@ void CapturedGraph::RecordCalls(std::vector<Slot>& slots) const {
       }
     }
     results.resize(c.call->results.size());
-    window.Record(*c.call, operands, absl::MakeSpan(results));
+    window.Record(c.call, operands, absl::MakeSpan(results));
     for (size_t r = 0; r < results.size(); ++r) slots[c.results_begin + r].value = std::move(results[r]);
     for (int32_t slot : releases_[i]) slots[slot].value = nullptr;
   }

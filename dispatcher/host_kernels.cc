@@ -208,7 +208,7 @@ std::vector<at::Tensor> CallKernel(Device& device, const HostKernel& kernel, con
 
 absl::Status RunKernel(Device& device, const Call& call, absl::Span<const KernelInput> inputs,
                        absl::Span<BufferRef> outputs) {
-  const HostKernel& kernel = *static_cast<const HostKernel*>(call.host_kernel);
+  const HostKernel& kernel = *static_cast<const HostKernel*>(call.host_kernel.get());
   std::vector<at::Tensor> results = CallKernel(device, kernel, call, inputs);
   if (results.size() != outputs.size()) {
     return absl::InternalError("the host kernel gave another number of results than PyTorch's shape inference");

@@ -162,15 +162,26 @@ Attribute ToAttribute(const c10::IValue& v, const c10::Argument& argument) {
   return ToAttribute(v);
 }
 
+// A signature that is being made.
+struct Draft {
+  std::shared_ptr<Signature> signature = std::make_shared<Signature>();
+  std::shared_ptr<Call> call = std::make_shared<Call>();
+  std::shared_ptr<HostKernel> kernel;
+
+  SignatureRef Finish() {
+    signature->call = std::move(call);
+    return std::move(signature);
+  }
+};
+
 // The Call's arguments and the host kernel's constants, from what was collected.
-void DescribeArguments(const Operator& op, at::ArrayRef<c10::IValue> arguments, const Collected& collected,
-                       Signature& s) {
+void DescribeArguments(const Operator& op, at::ArrayRef<c10::IValue> arguments, const Collected& collected, Draft& d) {
   int next = 0;
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (op.IsOut(static_cast<int>(i))) {
       if (op.functional_form) continue;
-      s.call.arguments.emplace_back();  // absent: the host kernel makes its own
-      s.host_kernel->constants.emplace_back();
+      d.call->arguments.emplace_back();  // absent: the host kernel makes its own
+      d.kernel->constants.emplace_back();
       continue;
     }
     const c10::IValue& v = arguments[i];
@@ -201,57 +212,57 @@ void DescribeArguments(const Operator& op, at::ArrayRef<c10::IValue> arguments, 
       a.attribute = ToAttribute(v, op.op.schema().arguments()[i]);
       constant = v.isDevice() ? c10::IValue(c10::Device(c10::kCPU)) : v;
     }
-    s.call.arguments.push_back(std::move(a));
-    s.host_kernel->constants.push_back(std::move(constant));
+    d.call->arguments.push_back(std::move(a));
+    d.kernel->constants.push_back(std::move(constant));
   }
 }
 
 // What is written to an out= tensor is computed in its type, where that is not said and the operator has a choice.
-void DescribeTypeOfOut(const Operator& op, at::ArrayRef<c10::IValue> arguments, Signature& s) {
+void DescribeTypeOfOut(const Operator& op, at::ArrayRef<c10::IValue> arguments, Draft& d) {
   if (op.dtype < 0 || op.out.size() != 1 || !op.functional_form || !arguments[op.dtype].isNone()) return;
   const c10::IValue type = static_cast<int64_t>(arguments[op.out[0]].toTensor().scalar_type());
-  s.call.arguments[op.dtype].attribute = ToAttribute(type, op.op.schema().arguments()[op.dtype]);
-  s.host_kernel->constants[op.dtype] = type;
+  d.call->arguments[op.dtype].attribute = ToAttribute(type, op.op.schema().arguments()[op.dtype]);
+  d.kernel->constants[op.dtype] = type;
 }
 
-void DescribeOperands(const Operator& op, const Collected& collected, Signature& s) {
+void DescribeOperands(const Operator& op, const Collected& collected, Draft& d) {
   for (size_t i = 0; i < collected.operands.size(); ++i) {
     const Layout* layout = collected.layouts[i];
     OperandType type;
     type.is_scalar = layout == nullptr;
     type.type = layout ? layout->type : TensorType{collected.scalars[i].dtype, {}};
-    s.call.operands.push_back(std::move(type));
-    s.host_kernel->scalars.push_back(collected.scalars[i]);
-    s.host_kernel->operands.push_back(layout ? layout->scalar_type : c10::ScalarType::Undefined);
+    d.call->operands.push_back(std::move(type));
+    d.kernel->scalars.push_back(collected.scalars[i]);
+    d.kernel->operands.push_back(layout ? layout->scalar_type : c10::ScalarType::Undefined);
   }
   if (!op.seeded) return;
-  for (int i = 0; i < 2; ++i) s.call.operands.push_back({TensorType{DType::kInt64, {}}, true});
+  for (int i = 0; i < 2; ++i) d.call->operands.push_back({TensorType{DType::kInt64, {}}, true});
 }
 
-void AddResult(Signature& s, const at::Tensor& t) {
+void AddResult(Draft& d, const at::Tensor& t) {
   const c10::ScalarType type = t.defined() ? t.scalar_type() : c10::ScalarType::Float;
   const Layout* layout = nullptr;
   if (t.defined()) layout = InternLayout(type, t.sizes(), t.strides());
   // A result that is not asked for (an output mask) is an empty placeholder.
-  s.call.results.push_back(layout ? layout->type : TensorType{DType::kFloat32, {0}});
-  s.results.push_back(layout);
-  s.host_kernel->results.push_back(type);
-  if (layout) s.random_counters += static_cast<uint64_t>(t.numel()) * (t.is_complex() ? 2 : 1);
+  d.call->results.push_back(layout ? layout->type : TensorType{DType::kFloat32, {0}});
+  d.signature->results.push_back(layout);
+  d.kernel->results.push_back(type);
+  if (layout) d.signature->random_counters += static_cast<uint64_t>(t.numel()) * (t.is_complex() ? 2 : 1);
 }
 
 // The results: `returned` but for aliases, then the written arguments.
-void DescribeResults(const Operator& op, const Inference& inference, Signature& s) {
+void DescribeResults(const Operator& op, const Inference& inference, Draft& d) {
   const torch::jit::Stack& returned = inference.returns;
   for (size_t r = 0; r < op.return_alias.size(); ++r) {
     if (op.return_alias[r] >= 0) continue;
     if (returned[r].isTensor()) {
-      AddResult(s, returned[r].toTensor());
+      AddResult(d, returned[r].toTensor());
     } else {
-      for (const at::Tensor& t : TensorsOf(returned[r])) AddResult(s, t);
+      for (const at::Tensor& t : TensorsOf(returned[r])) AddResult(d, t);
     }
   }
   for (int m : op.mutated) {
-    for (const at::Tensor& t : TensorsOf(inference.arguments[m])) AddResult(s, t);
+    for (const at::Tensor& t : TensorsOf(inference.arguments[m])) AddResult(d, t);
   }
 }
 
@@ -265,22 +276,21 @@ bool HasMasks(const Operator& op, at::ArrayRef<c10::IValue> arguments) {
 }
 
 // A call whose results' sizes depend on data: recordable where the backend can make them at their largest.
-void DescribeBounded(const Operator& op, at::ArrayRef<c10::IValue> arguments, const Collected& collected,
-                     Signature& s) {
-  s.recordable = false;
+void DescribeBounded(const Operator& op, at::ArrayRef<c10::IValue> arguments, const Collected& collected, Draft& d) {
+  d.signature->recordable = false;
   if (!op.mutated.empty()) return;
-  s.host_kernel = std::make_unique<HostKernel>(HostKernel{.op = op.recorded});
-  s.call.op = op.name;
-  s.call.promoted = Promoted(op, arguments);
-  DescribeArguments(op, arguments, collected, s);
-  DescribeOperands(op, collected, s);
-  s.call.results = Engine::Get().backend().Bounds(s.call);
-  if (s.call.results.empty()) return;
-  for (const TensorType& type : s.call.results) {
-    s.results.push_back(InternLayout(ToScalarType(type.dtype), {type.dims.data(), type.dims.size()}));
+  d.kernel = std::make_shared<HostKernel>(HostKernel{.op = op.recorded});
+  d.call->op = op.name;
+  d.call->promoted = Promoted(op, arguments);
+  DescribeArguments(op, arguments, collected, d);
+  DescribeOperands(op, collected, d);
+  d.call->results = Engine::Get().backend().Bounds(*d.call);
+  if (d.call->results.empty()) return;
+  for (const TensorType& type : d.call->results) {
+    d.signature->results.push_back(InternLayout(ToScalarType(type.dtype), {type.dims.data(), type.dims.size()}));
   }
-  FinishCall(s.call);
-  s.recordable = s.bounded = s.call.needs_program;
+  FinishCall(*d.call);
+  d.signature->recordable = d.signature->bounded = d.call->needs_program;
 }
 
 }  // namespace
@@ -297,12 +307,13 @@ std::vector<at::Tensor> TensorsOf(const c10::IValue& value) {
   return tensors;
 }
 
-std::unique_ptr<Signature> Infer(const Operator& op, at::ArrayRef<c10::IValue> arguments, const Collected& collected) {
+SignatureRef Infer(const Operator& op, at::ArrayRef<c10::IValue> arguments, const Collected& collected) {
   Metrics::Get().inferences.fetch_add(1, std::memory_order_relaxed);
-  auto s = std::make_unique<Signature>();
+  Draft d;
+  Signature* const s = d.signature.get();
   if (!op.returns_tensors) {
     s->recordable = false;
-    return s;
+    return d.Finish();
   }
   if (op.indices >= 0) {  // the Meta kernel's own complaint is of another type than the CPU's
     at::native::checkIndexTensorTypes(arguments[op.indices].to<c10::List<std::optional<at::Tensor>>>(), true);
@@ -310,19 +321,19 @@ std::unique_ptr<Signature> Infer(const Operator& op, at::ArrayRef<c10::IValue> a
   const bool masks = HasMasks(op, arguments), holds_calls = Engine::Get().backend().HoldsCalls();
   if (op.data_dependent && (op.indices < 0 || masks)) {
     s->expands_masks = masks && !holds_calls;
-    DescribeBounded(op, arguments, collected, *s);
-    return s;
+    DescribeBounded(op, arguments, collected, d);
+    return d.Finish();
   }
-  s->host_kernel =
-      std::make_unique<HostKernel>(HostKernel{.op = op.recorded, .seeded = op.seeded, .any_strides = op.any_strides});
+  d.kernel =
+      std::make_shared<HostKernel>(HostKernel{.op = op.recorded, .seeded = op.seeded, .any_strides = op.any_strides});
   if (op.functional_form && op.out.empty()) {
-    s->host_kernel->in_place = op.op;
-    s->host_kernel->in_place_mutated = op.mutated;
+    d.kernel->in_place = op.op;
+    d.kernel->in_place_mutated = op.mutated;
   }
-  s->call.op = op.name;
-  if (op.has_products) s->call.precision = ProductPrecision();
-  DescribeArguments(op, arguments, collected, *s);
-  DescribeOperands(op, collected, *s);
+  d.call->op = op.name;
+  if (op.has_products) d.call->precision = ProductPrecision();
+  DescribeArguments(op, arguments, collected, d);
+  DescribeOperands(op, collected, d);
   std::optional<Inference> inference;
   try {
     inference = AskPyTorch(op, arguments);
@@ -330,40 +341,44 @@ std::unique_ptr<Signature> Infer(const Operator& op, at::ArrayRef<c10::IValue> a
     // Its inference has words, and at times types, of its own for what the CPU's kernel refuses, and refuses some calls
     // that the CPU's kernel takes (index_reduce of no indices): those run at once.
     torch::jit::Stack none;
-    const HostCheck check = CheckOnHost(op, s->call, collected, arguments, none);
+    const HostCheck check = CheckOnHost(op, *d.call, collected, arguments, none);
     if (check.complaint) std::rethrow_exception(check.complaint);
     if (!check.accepted || Flags::Get().fallback == "error") throw;
   }
   if (!inference) {
     s->recordable = false;
-    return s;
+    return d.Finish();
   }
   for (int m : op.mutated) {
     for (const at::Tensor& t : TensorsOf(arguments[m])) at::assert_no_internal_overlap(t);
   }
-  DescribeTypeOfOut(op, arguments, *s);
-  s->call.promoted = Promoted(op, inference->arguments);
-  if (!op.functional_form) s->host_kernel->mutated = op.mutated;
-  const HostCheck check = CheckOnHost(op, s->call, collected, arguments, inference->returns);
-  DescribeResults(op, *inference, *s);
-  s->recordable = check.AllowsToRecord(s->call);
+  DescribeTypeOfOut(op, arguments, d);
+  d.call->promoted = Promoted(op, inference->arguments);
+  if (!op.functional_form) d.kernel->mutated = op.mutated;
+  const HostCheck check = CheckOnHost(op, *d.call, collected, arguments, inference->returns);
+  DescribeResults(op, *inference, d);
+  s->recordable = check.AllowsToRecord(*d.call);
   if (!s->recordable) {
     s->refused = check.complaint != nullptr;
-    return s;
+    return d.Finish();
   }
-  FinishCall(s->call);
-  s->expands_masks = masks && !holds_calls && !s->call.needs_program;
+  FinishCall(*d.call);
+  s->expands_masks = masks && !holds_calls && !d.call->needs_program;
   s->plain = s->results.size() == 1 && s->results[0] != nullptr && (s->results[0]->dense || !op.mutated.empty()) &&
              op.out.empty() && !op.seeded;
-  s->call.host_kernel = s->host_kernel.get();
-  return s;
+  d.call->host_kernel = std::move(d.kernel);
+  return d.Finish();
 }
 
 void FinishCall(Call& call) {
   uint64_t h = 1469598103934665603ull;  // FNV-1a: the same in every process
   for (const char c : call.ToString()) h = (h ^ static_cast<uint8_t>(c)) * 1099511628211ull;
   call.content_hash = h ^ (h >> 29);
-  for (const TensorType& type : call.results) call.result_bytes += type.bytes();
+  for (const TensorType& type : call.results) {
+    call.value_types.push_back(&InternLayout(ToScalarType(type.dtype), {type.dims.data(), type.dims.size()})->type);
+    call.result_bytes += type.bytes();
+  }
+  call.structure_hash = call.StructureHash();
   const CompilerBackend& backend = Engine::Get().backend();
   call.boundary = backend.IsBoundary(call);
   call.is_view = call.op == "tpu::view";

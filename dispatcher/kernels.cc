@@ -73,25 +73,18 @@ at::Tensor EfficientZeros(c10::IntArrayRef size, std::optional<c10::ScalarType> 
 }
 
 // "tpu::copy": broadcast to the destination's sizes, converted to its dtype.
-const Call& CopyCall(const Layout* from, const Layout* to) {
-  static std::mutex mutex;
-  static auto* calls = new absl::flat_hash_map<std::pair<const Layout*, const Layout*>, std::unique_ptr<const Call>>();
-  std::lock_guard<std::mutex> lock(mutex);
-  std::unique_ptr<const Call>& slot = (*calls)[{from, to}];
-  if (!slot) {
-    auto call = std::make_unique<Call>();
-    call->op = "tpu::copy";
+CallRef CopyCall(const Layout* from, const Layout* to) {
+  static auto* const calls = new CallTable<std::pair<const Layout*, const Layout*>>();
+  return calls->Get({from, to}, [&](Call& call) {
+    call.op = "tpu::copy";
     CallArgument a;
     a.kind = CallArgument::Kind::kTensor;
     a.count = 1;
-    call->arguments = {a};
-    call->operands = {{from->type, false}};
-    call->results = {to->type};
-    call->promoted = to->type.dtype;
-    FinishCall(*call);
-    slot = std::move(call);
-  }
-  return *slot;
+    call.arguments = {a};
+    call.operands = {{from->type, false}};
+    call.results = {to->type};
+    call.promoted = to->type.dtype;
+  });
 }
 
 void CopyOnDevice(const at::Tensor& source, const at::Tensor& destination) {

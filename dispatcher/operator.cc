@@ -2,6 +2,7 @@
 #include <ATen/core/enum_tag.h>
 
 #include <algorithm>
+#include <atomic>
 #include <optional>
 #include <unordered_map>
 
@@ -9,6 +10,8 @@
 #include "dispatcher/calls.h"
 #include "dispatcher/structured.h"
 #include "jit/engine.h"
+#include "jit/metrics.h"
+#include "runtime/flags.h"
 #include "runtime/hash.h"
 
 namespace tpu {
@@ -101,6 +104,16 @@ std::optional<c10::OperatorHandle> FunctionalForm(const Operator& op) {
   return std::nullopt;
 }
 
+struct Operators {
+  std::mutex mutex;
+  std::unordered_map<c10::OperatorHandle, std::unique_ptr<Operator>> by_handle;
+};
+
+Operators& AllOperators() {
+  static auto* const operators = new Operators();
+  return *operators;
+}
+
 }  // namespace
 
 Operator::Operator(const c10::OperatorHandle& handle) : op(handle), recorded(handle) {
@@ -159,11 +172,12 @@ bool Operator::IsDefault(size_t argument, const c10::Scalar& value) const {
   return value.isFloatingPoint() && d->isFloatingPoint() && d->toDouble() == value.toDouble();
 }
 
+size_t SpareCalls() { return std::max(Flags::Get().known_ops / 8, 1024); }
+
 Operator& Operator::Of(const c10::OperatorHandle& op) {
-  static std::mutex mutex;
-  static auto* operators = new std::unordered_map<c10::OperatorHandle, std::unique_ptr<Operator>>();
-  std::lock_guard<std::mutex> lock(mutex);
-  std::unique_ptr<Operator>& slot = (*operators)[op];
+  Operators& operators = AllOperators();
+  std::lock_guard<std::mutex> lock(operators.mutex);
+  std::unique_ptr<Operator>& slot = operators.by_handle[op];
   if (!slot) slot = std::make_unique<Operator>(op);
   return *slot;
 }
@@ -174,16 +188,16 @@ size_t Operator::Words::operator()(absl::Span<const uint64_t> w) const {
   return h;
 }
 
-const Signature* Operator::Find(absl::Span<const uint64_t> words) {
+const SignatureRef& Operator::Find(absl::Span<const uint64_t> words) {
   constexpr size_t kWords = 12;
   struct Line {
     const Operator* op = nullptr;
-    const Signature* signature = nullptr;
     size_t size = 0;
     uint64_t words[kWords];
+    SignatureRef signature;
   };
-  static thread_local Line lines[256];
-  if (words.size() > kWords) return FindShared(words);
+  static thread_local Line lines[256], longer;
+  if (words.size() > kWords) return longer.signature = FindShared(words);
   uint64_t h = reinterpret_cast<uintptr_t>(this) >> 4;
   for (uint64_t w : words) h = (h ^ w) * 0x9E3779B97F4A7C15ull;
   Line& line = lines[h >> 56];
@@ -192,27 +206,52 @@ const Signature* Operator::Find(absl::Span<const uint64_t> words) {
     for (size_t i = 0; i < words.size(); ++i) same &= line.words[i] == words[i];
     if (same) return line.signature;
   }
-  const Signature* found = FindShared(words);
-  if (found != nullptr) {
-    line.op = this;
-    line.signature = found;
-    line.size = words.size();
-    std::copy(words.begin(), words.end(), line.words);
-  }
-  return found;
+  line.signature = FindShared(words);
+  line.op = line.signature ? this : nullptr;
+  line.size = words.size();
+  std::copy(words.begin(), words.end(), line.words);
+  return line.signature;
 }
 
-const Signature* Operator::FindShared(absl::Span<const uint64_t> words) {
+SignatureRef Operator::FindShared(absl::Span<const uint64_t> words) {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto it = signatures_.find(words);
-  return it == signatures_.end() ? nullptr : it->second.get();
+  return it == signatures_.end() ? nullptr : it->second;
 }
 
-const Signature* Operator::Insert(absl::Span<const uint64_t> words, std::unique_ptr<Signature> signature) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  const auto [it, inserted] =
-      signatures_.try_emplace(std::vector<uint64_t>(words.begin(), words.end()), std::move(signature));
-  return it->second.get();
+SignatureRef Operator::Insert(absl::Span<const uint64_t> words, SignatureRef signature) {
+  static std::atomic<size_t> count{0};
+  static std::atomic<size_t> room{SpareCalls()};
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto [it, inserted] = signatures_.try_emplace(std::vector<uint64_t>(words.begin(), words.end()), signature);
+    if (!inserted) return it->second;
+  }
+  if (++count > room) {
+    count = GiveUpSignatures();
+    room = count + SpareCalls();
+  }
+  return signature;
+}
+
+// Those that no thread has found latest, of calls in no known fragment. Returns how many are left.
+size_t Operator::GiveUpSignatures() {
+  std::vector<SignatureRef> given_up;  // they end without the locks
+  size_t left = 0;
+  Operators& operators = AllOperators();
+  std::lock_guard<std::mutex> lock(operators.mutex);
+  for (const auto& [handle, op] : operators.by_handle) {
+    std::lock_guard<std::mutex> op_lock(op->mutex_);
+    absl::erase_if(op->signatures_, [&](auto& item) {
+      SignatureRef& signature = item.second;
+      if (signature.use_count() > 1 || signature->call.use_count() > 1) return false;
+      given_up.push_back(std::move(signature));
+      return true;
+    });
+    left += op->signatures_.size();
+  }
+  Metrics::Get().signatures_given_up.fetch_add(static_cast<int64_t>(given_up.size()), std::memory_order_relaxed);
+  return left;
 }
 
 }  // namespace tpu

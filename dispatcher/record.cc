@@ -144,11 +144,11 @@ void Record(Operator& op, torch::jit::Stack* stack) {
 void Record(Operator& op, Collected& collected, torch::jit::Stack* stack) {
   const size_t n = op.kinds.size();
   const at::ArrayRef<c10::IValue> arguments(stack->data() + stack->size() - n, n);
-  const Signature* s = op.Find(collected.words);
+  SignatureRef s = op.Find(collected.words);
   if (s == nullptr) {
-    std::unique_ptr<Signature> inferred = Infer(op, arguments, collected);
+    SignatureRef inferred = Infer(op, arguments, collected);
     TORCH_CHECK_NOT_IMPLEMENTED(!inferred->recordable || inferred->expands_masks || Flags::Get().fallback != "error" ||
-                                    Engine::Get().backend().CanLower(inferred->call),
+                                    Engine::Get().backend().CanLower(*inferred->call),
                                 "tpu: ", op.name,
                                 " has no lowering, and TORCH_TPU_FALLBACK=error forbids host kernels");
     const auto& layouts = collected.layouts;
@@ -161,10 +161,10 @@ void Record(Operator& op, Collected& collected, torch::jit::Stack* stack) {
   TORCH_CHECK_NOT_IMPLEMENTED(!s->bounded || Capture::Current() == nullptr, "tpu: ", op.name,
                               " is read at once: it can't be captured");
   if (op.seeded) {
-    CheckNumbers(op, s->call, collected, arguments);
+    CheckNumbers(op, *s->call, collected, arguments);
     AddSeed(op, arguments, s->random_counters, collected);
   }
-  absl::InlinedVector<ValueRef, 4> results(s->call.results.size());
+  absl::InlinedVector<ValueRef, 4> results(s->call->results.size());
   RecordCall(collected.device, s->call, collected.operands, absl::MakeSpan(results));
   if (C10_UNLIKELY(Engine::Get().mode() == Mode::kDebug)) {
     for (const ValueRef& result : results) AwaitBuffer(result, op.name);

@@ -33,7 +33,7 @@ class TypedRecorder final : public c10::OperatorKernel {
     size_t argument = 0;
     (collected.Add(op, argument++, args), ...);
     collected.Finish(op);
-    const Signature* s = op.Find(collected.words);
+    const SignatureRef& s = op.Find(collected.words);
     if (C10_UNLIKELY(s == nullptr || !s->plain)) return Boxed(op, collected, args...);
     ValueRef result;
     RecordCall(collected.device, s->call, collected.operands, {&result, 1});

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <numeric>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -23,23 +24,18 @@ namespace tpu {
 namespace {
 
 // "tpu::view" or "tpu::update" with the given window of the base's flat elements, in units of `window`'s dtype.
-const Call& WindowCall(bool update, const Layout* base, const Layout* window, int64_t offset) {
-  using Key = std::tuple<bool, const Layout*, const Layout*, int64_t>;
-  static std::mutex mutex;
-  static auto* calls = new absl::flat_hash_map<Key, std::unique_ptr<const Call>>();
-  std::lock_guard<std::mutex> lock(mutex);
-  std::unique_ptr<const Call>& slot = (*calls)[Key(update, base, window, offset)];
-  if (!slot) {
-    auto call = std::make_unique<Call>();
-    call->op = update ? "tpu::update" : "tpu::view";
+CallRef WindowCall(bool update, const Layout* base, const Layout* window, int64_t offset) {
+  static auto* const calls = new CallTable<std::tuple<bool, const Layout*, const Layout*, int64_t>>();
+  return calls->Get({update, base, window, offset}, [&](Call& call) {
+    call.op = update ? "tpu::update" : "tpu::view";
     const auto ints = [](const Dims& d) { return std::vector<int64_t>(d.begin(), d.end()); };
     const auto operand = [&](int index, const Layout* layout) {
       CallArgument a;
       a.kind = CallArgument::Kind::kTensor;
       a.first = index;
       a.count = 1;
-      call->arguments.push_back(a);
-      call->operands.push_back({layout->type, false});
+      call.arguments.push_back(a);
+      call.operands.push_back({layout->type, false});
     };
     operand(0, base);
     if (update) operand(1, window);
@@ -47,17 +43,14 @@ const Call& WindowCall(bool update, const Layout* base, const Layout* window, in
                                 Attribute(window->type.dtype)}) {
       CallArgument a;
       a.attribute = std::move(attribute);
-      call->arguments.push_back(std::move(a));
+      call.arguments.push_back(std::move(a));
     }
-    call->results = {update ? base->type : window->type};
-    call->promoted = call->results[0].dtype;
-    FinishCall(*call);
-    slot = std::move(call);
-  }
-  return *slot;
+    call.results = {update ? base->type : window->type};
+    call.promoted = call.results[0].dtype;
+  });
 }
 
-ValueRef RecordOne(const Call& call, std::initializer_list<Operand> operands, c10::DeviceIndex device) {
+ValueRef RecordOne(const CallRef& call, std::initializer_list<Operand> operands, c10::DeviceIndex device) {
   ValueRef result;
   RecordCall(device, call, {operands.begin(), operands.size()}, {&result, 1});
   return result;

@@ -322,16 +322,16 @@ void CompilePool::StoreProfile(const std::string& key, const Profile& profile) {
   cache_.Store(ProfileKey(key), {kProfileFormat, profile.Encode(), {}, {}});
 }
 
-absl::StatusOr<Executable*> CompilePool::SingleOperation(const Call& call, Device& device) {
+absl::StatusOr<Executable*> CompilePool::SingleOperation(const CallRef& call, Device& device) {
   std::lock_guard<std::mutex> lock(single_mutex_);
-  std::unique_ptr<Executable>& slot = single_[{&call, &device}];
+  std::unique_ptr<Executable>& slot = single_[{call, &device}];
   if (slot) return slot.get();
   Fragment fragment;
-  fragment.nodes = {{&call, 0, 0}};
-  fragment.inputs = call.operands;
-  for (size_t i = 0; i < call.operands.size(); ++i) fragment.operands.push_back(InputId(static_cast<int>(i)));
-  fragment.num_results = static_cast<uint32_t>(call.results.size());
-  for (size_t i = 0; i < call.results.size(); ++i) fragment.outputs.push_back(static_cast<ValueId>(i));
+  fragment.nodes = {{call, 0, 0}};
+  fragment.inputs = call->operands;
+  for (size_t i = 0; i < call->operands.size(); ++i) fragment.operands.push_back(InputId(static_cast<int>(i)));
+  fragment.num_results = static_cast<uint32_t>(call->results.size());
+  for (size_t i = 0; i < call->results.size(); ++i) fragment.outputs.push_back(static_cast<ValueId>(i));
   const std::string key = KeyOf(fragment);
   std::optional<Program> program = cache_.Load(key);
   if (program) {

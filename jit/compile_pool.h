@@ -54,7 +54,7 @@ class CompilePool {
   // Drops them on a thread of the pool. Never blocks.
   void Discard(std::vector<FragmentRef> entries);
   // The call alone as a program, compiled now if this process and the disk don't have it. Called by stream threads.
-  absl::StatusOr<Executable*> SingleOperation(const Call& call, Device& device);
+  absl::StatusOr<Executable*> SingleOperation(const CallRef& call, Device& device);
   void WaitIdle();
   // Drops what is queued and joins; called at exit.
   void Stop();
@@ -91,7 +91,7 @@ class CompilePool {
   Engine& engine_;
   ProgramCache cache_;
   std::mutex single_mutex_;
-  absl::flat_hash_map<std::pair<const Call*, const Device*>, std::unique_ptr<Executable>> single_;
+  absl::flat_hash_map<std::pair<CallRef, const Device*>, std::unique_ptr<Executable>> single_;
   std::mutex mutex_;
   std::condition_variable work_, idle_, done_;
   std::deque<Job> queue_;

@@ -124,7 +124,7 @@ FragmentRef FragmentTable::FindOrInsert(absl::Span<const Node> nodes, absl::Span
                                         absl::Span<const ValueId> outputs, absl::Span<const OperandType> inputs,
                                         uint32_t num_results, bool* inserted) {
   uint64_t hash = 0;
-  for (const Node& node : nodes) hash = HashMix(hash, reinterpret_cast<uintptr_t>(node.call));
+  for (const Node& node : nodes) hash = HashMix(hash, reinterpret_cast<uintptr_t>(node.call.get()));
   for (ValueId v : operands) hash = HashMix(hash, static_cast<uint32_t>(v));
   for (ValueId v : outputs) hash = HashMix(hash, static_cast<uint32_t>(v));
   auto& bucket = entries_[hash];

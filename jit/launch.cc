@@ -136,7 +136,7 @@ void Launch::RunNodeByNode(std::vector<Argument>& arguments) {
     NodeResult* const first = &results[node.results_begin];
     if (!error && node.call->is_view && !node.call->needs_program && in[0].window == nullptr &&
         entry_->last_use[node.results_begin] < n) {
-      *first = {std::move(in[0].argument.buffer), node.call, nullptr};  // its readers take the window themselves
+      *first = {std::move(in[0].argument.buffer), node.call.get(), nullptr};  // its readers take the window themselves
       continue;
     }
     out.assign(node.call->results.size(), nullptr);
@@ -190,7 +190,8 @@ std::shared_ptr<const absl::Status> Launch::TakeOperands(int i, std::vector<Argu
 absl::Status Launch::RunNode(int node, absl::Span<const KernelInput> in, absl::Span<BufferRef> out) {
   const Call& call = *entry_->fragment.nodes[node].call;
   if (call.needs_program) {  // its views are programs too: no operand is a window
-    absl::StatusOr<Executable*> program = engine_.pool().SingleOperation(call, *stream_.device());
+    absl::StatusOr<Executable*> program =
+        engine_.pool().SingleOperation(entry_->fragment.nodes[node].call, *stream_.device());
     if (!program.ok()) return program.status();
     std::vector<Argument> arguments;
     for (const KernelInput& k : in) arguments.push_back(k.argument);

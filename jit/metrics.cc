@@ -11,13 +11,13 @@ namespace {
 constexpr size_t kMaxCompileRecords = 1000;
 constexpr size_t kMaxCutRecords = 2000;
 
-// Asked once for each call: the answer is found by trying.
-bool HasLowering(const Call* call, const CompilerBackend& backend) {
+// Asked once for each structure: the answer is found by trying.
+bool HasLowering(const Call& call, const CompilerBackend& backend) {
   static std::mutex mutex;
-  static auto* answers = new absl::flat_hash_map<const Call*, bool>();
+  static auto* answers = new absl::flat_hash_map<uint64_t, bool>();
   std::lock_guard<std::mutex> lock(mutex);
-  const auto [it, unknown] = answers->try_emplace(call, false);
-  if (unknown) it->second = backend.CanLower(*call);
+  const auto [it, unknown] = answers->try_emplace(call.structure_hash, false);
+  if (unknown) it->second = backend.CanLower(call);
   return it->second;
 }
 
@@ -52,10 +52,12 @@ void Metrics::CountHostKernel(const std::string& op) {
   ++host_kernels_[op];
 }
 
-void Metrics::CountTier0Kernel(const Call* call, const CompilerBackend& backend) {
+void Metrics::CountTier0Kernel(const CallRef& call, const CompilerBackend& backend) {
   std::lock_guard<std::mutex> lock(mutex_);
   backend_ = &backend;
-  ++tier0_kernels_[call];
+  Tier0Kernel& kernel = tier0_kernels_[call->structure_hash];
+  if (!kernel.call) kernel.call = call;
+  ++kernel.count;
 }
 
 void Metrics::CountUncapturedGraph(const std::string& reason) {
@@ -79,7 +81,7 @@ std::map<std::string, int64_t> Metrics::Counters() const {
   for (const auto& [op, count] : HostKernels()) host_kernel_calls += count;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    for (const auto& [call, count] : tier0_kernels_) tier0_kernel_calls += count;
+    for (const auto& [structure, kernel] : tier0_kernels_) tier0_kernel_calls += kernel.count;
     for (const auto& [reason, count] : uncaptured_graphs_) uncaptured_calls += count;
   }
   std::map<std::string, int64_t> c = {
@@ -90,6 +92,7 @@ std::map<std::string, int64_t> Metrics::Counters() const {
       {"fragments_distinct", fragments_distinct},
       {"fragment_families", fragment_families},
       {"fragments_given_up", fragments_given_up},
+      {"signatures_given_up", signatures_given_up},
       {"launches_tier0", launches_tier0},
       {"launches_tier1", launches_tier1},
       {"compiles", compiles},
@@ -126,16 +129,16 @@ std::map<std::string, int64_t> Metrics::Counters() const {
 
 std::map<std::string, int64_t> Metrics::HostKernels() const {
   std::map<std::string, int64_t> by_name;
-  std::vector<std::pair<const Call*, int64_t>> tier0;
+  std::vector<Tier0Kernel> tier0;
   const CompilerBackend* backend;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     backend = backend_;
     by_name = host_kernels_;
-    tier0.assign(tier0_kernels_.begin(), tier0_kernels_.end());
+    for (const auto& [structure, kernel] : tier0_kernels_) tier0.push_back(kernel);
   }
-  for (const auto& [call, count] : tier0) {
-    if (!HasLowering(call, *backend)) by_name[call->op] += count;
+  for (const Tier0Kernel& kernel : tier0) {
+    if (!HasLowering(*kernel.call, *backend)) by_name[kernel.call->op] += kernel.count;
   }
   return by_name;
 }
@@ -161,6 +164,7 @@ void Metrics::Reset() {
                         &fragments_distinct,
                         &fragment_families,
                         &fragments_given_up,
+                        &signatures_given_up,
                         &dropped_ops,
                         &launches_tier0,
                         &launches_tier1,

@@ -56,7 +56,7 @@ class Metrics {
 
   std::atomic<int64_t> recorded_ops{0}, fragments_launched{0}, fragments_known{0}, fragments_distinct{0};
   std::atomic<int64_t> fragment_families{0};  // found for them: what differs in more than sizes
-  std::atomic<int64_t> fragments_given_up{0};
+  std::atomic<int64_t> fragments_given_up{0}, signatures_given_up{0};
   std::atomic<int64_t> dropped_ops{0};  // dead at the cut
   std::atomic<int64_t> launches_tier0{0}, launches_tier1{0};
   std::atomic<int64_t> compiles{0}, compile_failures{0}, compile_us{0};
@@ -78,7 +78,7 @@ class Metrics {
   // A host kernel that ran because the operator has no lowering.
   void CountHostKernel(const std::string& op);
   // A ready kernel that ran at tier 0, whether or not the call has a lowering: that is asked when somebody looks.
-  void CountTier0Kernel(const Call* call, const CompilerBackend& backend);
+  void CountTier0Kernel(const CallRef& call, const CompilerBackend& backend);
   // A call of a compiled graph that ran operation by operation, and why.
   void CountUncapturedGraph(const std::string& reason);
   void RecordCompile(CompileRecord record);
@@ -96,7 +96,11 @@ class Metrics {
   std::map<std::string, CutRecord> cuts_;
   std::map<std::string, int64_t> host_kernels_;
   std::map<std::string, int64_t> uncaptured_graphs_;
-  absl::flat_hash_map<const Call*, int64_t> tier0_kernels_;
+  struct Tier0Kernel {
+    CallRef call;  // one of its structure
+    int64_t count = 0;
+  };
+  absl::flat_hash_map<uint64_t, Tier0Kernel> tier0_kernels_;
   const CompilerBackend* backend_ = nullptr;  // of these kernels
   std::deque<CompileRecord> compiles_;
 };

@@ -49,7 +49,7 @@ class Value final : public RefCounted<Value> {
   friend class Engine;
   friend class External;
 
-  const TensorType* type_;                // interned: lives as long as the process
+  const TensorType* type_;                // Call::value_types, or interned: lives as long as the process
   std::atomic<Window*> window_{nullptr};  // set while pending; cleared (release) after sequence_ is set
   uint64_t epoch_ = 0;                    // W: the window epoch in which id_ is valid
   int32_t id_ = 0;                        // W: the ValueId in that epoch: a result, or an input

@@ -39,39 +39,39 @@ Window::Window(Engine& engine, Stream& stream)
       bytes_allowed_(stream.device()->memory_stats().limit_bytes / kShareOfMemory) {}
 Window::~Window() = default;
 
-void Window::Record(const Call& call, absl::Span<const Operand> operands, absl::Span<ValueRef> results) {
+void Window::Record(const CallRef& call, absl::Span<const Operand> operands, absl::Span<ValueRef> results) {
   // A value pending on another stream is queued there first; the launch here then waits for it.
   for (const Operand& o : operands) {
     if (o.value == nullptr) continue;
     Window* const other = o.value->window_.load(std::memory_order_acquire);
-    if (other != nullptr && other != this) other->Cut(CutReason::kStreamSwitch, call.op, o.value);
+    if (other != nullptr && other != this) other->Cut(CutReason::kStreamSwitch, call->op, o.value);
   }
   const uint64_t queued_before = stream_.enqueued();
   // Before the lock: seeing the Python frame can mean waiting for Python's lock.
   std::string where = cold_.load(std::memory_order_relaxed) ? engine_.Where() : std::string();
   {
     std::lock_guard<std::mutex> lock(engine_.recording_lock());
-    if (call.boundary && PartNodes() >= kOpsBeforeBoundary && !PassSeam()) {
-      CutLocked(CutReason::kContent, call.op);  // held views are this call's: they stay with it
+    if (call->boundary && PartNodes() >= kOpsBeforeBoundary && !PassSeam()) {
+      CutLocked(CutReason::kContent, call->op);  // held views are this call's: they stay with it
     }
-    if (call.is_view && engine_.mode() == Mode::kFused) {
-      results[0] = NewValue(call.results[0]);
-      held_.push_back({&call, ValueRef(operands[0].value), results[0], std::move(where)});
+    if (call->is_view && engine_.mode() == Mode::kFused) {
+      results[0] = NewValue(call->value_types[0]);
+      held_.push_back({call, ValueRef(operands[0].value), results[0], std::move(where)});
       return;
     }
     PlaceHeld();
-    if (call.alone) CutLocked(CutReason::kContent, call.op);
-    for (size_t i = 0; i < call.results.size(); ++i) results[i] = NewValue(call.results[i]);
+    if (call->alone) CutLocked(CutReason::kContent, call->op);
+    for (size_t i = 0; i < call->results.size(); ++i) results[i] = NewValue(call->value_types[i]);
     Place(call, operands, results, std::move(where));
     const size_t n = PartNodes();
     if (n >= static_cast<size_t>(Flags::Get().window_ops)) {
-      if (!PassSeam()) CutLocked(CutReason::kBound, call.op);
+      if (!PassSeam()) CutLocked(CutReason::kBound, call->op);
     } else if (bytes_ - part_bytes_ > bytes_allowed_) {
-      CutLocked(CutReason::kMemory, call.op);
-    } else if (call.alone || (n >= kOpsBeforeContent && (call.content_hash & kContentMask) == 0)) {
-      if (!PassSeam()) CutLocked(CutReason::kContent, call.op);
+      CutLocked(CutReason::kMemory, call->op);
+    } else if (call->alone || (n >= kOpsBeforeContent && (call->content_hash & kContentMask) == 0)) {
+      if (!PassSeam()) CutLocked(CutReason::kContent, call->op);
     } else if (engine_.mode() != Mode::kFused) {
-      CutLocked(CutReason::kMode, call.op);
+      CutLocked(CutReason::kMode, call->op);
     }
   }
   if (const uint64_t queued = stream_.enqueued(); queued != queued_before) {
@@ -83,15 +83,15 @@ void Window::Record(const Call& call, absl::Span<const Operand> operands, absl::
   }
 }
 
-ValueRef Window::NewValue(const TensorType& type) {
+ValueRef Window::NewValue(const TensorType* type) {
   ValueRef value;
   if (spare_.empty()) {
-    value = MakeRef<Value>(&type);
+    value = MakeRef<Value>(type);
     value->stream_ = &stream_;
   } else {
     value = std::move(spare_.back());
     spare_.pop_back();
-    value->type_ = &type;
+    value->type_ = type;
   }
   value->window_.store(this, std::memory_order_relaxed);
   value->epoch_ = 0;  // until it is placed
@@ -99,13 +99,13 @@ ValueRef Window::NewValue(const TensorType& type) {
 }
 
 // Makes the call the next node.
-void Window::Place(const Call& call, absl::Span<const Operand> operands, absl::Span<const ValueRef> results,
+void Window::Place(const CallRef& call, absl::Span<const Operand> operands, absl::Span<const ValueRef> results,
                    std::string where) {
   if (!expected_ || !Follow(call, operands)) Append(call, operands, std::move(where));
   std::atomic<int64_t>& recorded = Metrics::Get().recorded_ops;  // written under the lock only: no locked add
   recorded.store(recorded.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   ++num_nodes_;
-  bytes_ += call.result_bytes;
+  bytes_ += call->result_bytes;
   for (const ValueRef& value : results) {
     value->epoch_ = epoch_;
     value->id_ = static_cast<int32_t>(results_.size());
@@ -116,7 +116,7 @@ void Window::Place(const Call& call, absl::Span<const Operand> operands, absl::S
 void Window::PlaceHeld() {
   for (Held& view : held_) {
     const Operand operand{view.operand.get(), 0};
-    Place(*view.call, {&operand, 1}, {&view.result, 1}, std::move(view.where));
+    Place(view.call, {&operand, 1}, {&view.result, 1}, std::move(view.where));
   }
   held_.clear();
 }
@@ -134,7 +134,7 @@ ValueId Window::IdOf(const Operand& operand) {
   return id;
 }
 
-bool Window::Follow(const Call& call, absl::Span<const Operand> operands) {
+bool Window::Follow(const CallRef& call, absl::Span<const Operand> operands) {
   if (InCluster()) {
     if (!AtPartsEnd() && IsNext(*expected_, call, operands)) return true;
     Split(true);
@@ -144,9 +144,9 @@ bool Window::Follow(const Call& call, absl::Span<const Operand> operands) {
 
 // True if the call on these operands is the next node of `entry`, whose nodes so far are the window's. Else nothing has
 // changed.
-bool Window::IsNext(const FragmentEntry& entry, const Call& call, absl::Span<const Operand> operands) {
+bool Window::IsNext(const FragmentEntry& entry, const CallRef& call, absl::Span<const Operand> operands) {
   const Fragment& f = entry.fragment;
-  if (num_nodes_ >= f.nodes.size() || f.nodes[num_nodes_].call != &call) return false;
+  if (num_nodes_ >= f.nodes.size() || f.nodes[num_nodes_].call != call) return false;
   const ValueId* expected = f.operands.data() + f.nodes[num_nodes_].operands_begin;
   const size_t known_inputs = inputs_.size();
   for (const Operand& operand : operands) {
@@ -162,7 +162,7 @@ bool Window::IsNext(const FragmentEntry& entry, const Call& call, absl::Span<con
 
 // Of the other fragments that came after the previous one, the first that has begun like this and goes on so; without
 // one, the window keeps calls itself from here on.
-bool Window::FollowAnother(const Call& call, absl::Span<const Operand> operands) {
+bool Window::FollowAnother(const CallRef& call, absl::Span<const Operand> operands) {
   for (FragmentEntry* other : previous_->successors) {
     if (other == nullptr || other == expected_.get() || !HasPrefix(*other) || !IsNext(*other, call, operands)) continue;
     Expect(FragmentRef(other));
@@ -184,11 +184,11 @@ bool Window::HasPrefix(const FragmentEntry& entry) const {
   return std::equal(a.operands.begin(), a.operands.begin() + operands, b.operands.begin());
 }
 
-void Window::Append(const Call& call, absl::Span<const Operand> operands, std::string where) {
-  nodes_.push_back({&call, static_cast<uint32_t>(operands_.size()), static_cast<uint32_t>(results_.size())});
+void Window::Append(const CallRef& call, absl::Span<const Operand> operands, std::string where) {
+  nodes_.push_back({call, static_cast<uint32_t>(operands_.size()), static_cast<uint32_t>(results_.size())});
   for (size_t i = 0; i < operands.size(); ++i) {
     operands_.push_back(IdOf(operands[i]));
-    if (inputs_.size() > input_types_.size()) input_types_.push_back(call.operands[i]);
+    if (inputs_.size() > input_types_.size()) input_types_.push_back(call->operands[i]);
   }
   where_.push_back(std::move(where));
 }

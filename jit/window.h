@@ -35,9 +35,9 @@ class Window {
   Window(Engine& engine, Stream& stream);
   ~Window();
 
-  // Appends the call. results[i] becomes call.results[i]'s value. May cut before or after, and waits for room on the
+  // Appends the call. results[i] becomes call->results[i]'s value. May cut before or after, and waits for room on the
   // stream when the host has run too far ahead.
-  void Record(const Call& call, absl::Span<const Operand> operands, absl::Span<ValueRef> results);
+  void Record(const CallRef& call, absl::Span<const Operand> operands, absl::Span<ValueRef> results);
   // Queues what is pending. `what` names who asked, for explain(). For the sake of one value: only as far as it needs.
   void Cut(CutReason reason, const std::string& what, const Value* value = nullptr);
   Stream& stream() const { return stream_; }
@@ -47,15 +47,15 @@ class Window {
 
   static uint64_t NextEpoch();
   void CutLocked(CutReason reason, const std::string& what, const std::string& where = "");
-  void Place(const Call& call, absl::Span<const Operand> operands, absl::Span<const ValueRef> results,
+  void Place(const CallRef& call, absl::Span<const Operand> operands, absl::Span<const ValueRef> results,
              std::string where);
   void PlaceHeld();
-  bool Follow(const Call& call, absl::Span<const Operand> operands);
+  bool Follow(const CallRef& call, absl::Span<const Operand> operands);
   ValueId IdOf(const Operand& operand);
-  bool FollowAnother(const Call& call, absl::Span<const Operand> operands);
-  bool IsNext(const FragmentEntry& entry, const Call& call, absl::Span<const Operand> operands);
+  bool FollowAnother(const CallRef& call, absl::Span<const Operand> operands);
+  bool IsNext(const FragmentEntry& entry, const CallRef& call, absl::Span<const Operand> operands);
   bool HasPrefix(const FragmentEntry& entry) const;
-  void Append(const Call& call, absl::Span<const Operand> operands, std::string where);
+  void Append(const CallRef& call, absl::Span<const Operand> operands, std::string where);
   void StopFollowing();
   void Expect(FragmentRef entry);
   void CollectOutputs();
@@ -84,7 +84,7 @@ class Window {
   void Join(const FragmentRef& right);
   void Form(const FragmentRef& candidate, const std::vector<ValueId>& outputs);
   std::shared_ptr<Passage> TimeLaunch(const FragmentRef& entry);
-  ValueRef NewValue(const TensorType& type);
+  ValueRef NewValue(const TensorType* type);
 
   Engine& engine_;
   Stream& stream_;
@@ -97,7 +97,7 @@ class Window {
   // Views not placed yet: they go where the next call goes, which reads them, be it in the next fragment. A view cut
   // from its reader would be a copy.
   struct Held {
-    const Call* call;
+    CallRef call;
     ValueRef operand, result;
     std::string where;
   };

@@ -73,8 +73,8 @@ const Declaration kDeclarations[] = {
      Choice{&Flags::dump, nullptr}},
     {"TORCH_TPU_WINDOW", "512", "the most operations a fragment holds", Integer{&Flags::window_ops, 1}},
     {"TORCH_TPU_KNOWN_OPS", "131072",
-     "operations that the known fragments hold together (some 200 MB with their code); beyond, old fragments are given "
-     "up",
+     "operations that the known fragments hold together (some 200 MB with their code, up to 500 MB where all are of "
+     "different sizes); beyond, old fragments are given up",
      Integer{&Flags::known_ops, 1}},
 };
 

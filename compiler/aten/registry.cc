@@ -78,7 +78,7 @@ bool OnScratch(const Call& call, llvm::function_ref<bool(mlir::ModuleOp, ir::Ate
   mlir::ScopedDiagnosticHandler silent(context.get(), [](mlir::Diagnostic&) { return mlir::success(); });
   Fragment fragment;
   Node node;
-  node.call = &call;
+  node.call = CallRef(CallRef(), &call);  // the caller's
   for (const OperandType& operand : call.operands) {
     fragment.operands.push_back(InputId(static_cast<int>(fragment.inputs.size())));
     fragment.inputs.push_back(operand);

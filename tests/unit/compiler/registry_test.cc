@@ -62,12 +62,11 @@ TEST(Import, ReturnsOutputsInOrder) {
   call->arguments.push_back(Scalar(2));
   call->operands.push_back({{DType::kInt64, {}}, true});
   Fragment f;
-  f.owned_calls = {call};
   f.inputs = {{{DType::kFloat32, {2}}}, {{DType::kInt64, {}}, true}};
   f.operands = {InputId(0), InputId(0), InputId(1), 0, InputId(0), InputId(1)};
   f.nodes.resize(2);
-  f.nodes[0].call = call.get();
-  f.nodes[1].call = call.get();
+  f.nodes[0].call = call;
+  f.nodes[1].call = call;
   f.nodes[1].operands_begin = 3;
   f.nodes[1].results_begin = 1;
   f.num_results = 2;
@@ -84,11 +83,10 @@ TEST(Import, ReturnsOutputsInOrder) {
 TEST(Fragment, KeyIsContent) {
   auto make = [](DType dtype, bool wanted) {
     Fragment f;
-    f.owned_calls = {std::make_shared<Call>(Binary("aten::mul.Tensor", dtype, {2}, {2}, {2}))};
     f.inputs = {{{dtype, {2}}}};
     f.operands = {InputId(0), InputId(0)};
     f.nodes.resize(1);
-    f.nodes[0].call = f.owned_calls[0].get();
+    f.nodes[0].call = std::make_shared<Call>(Binary("aten::mul.Tensor", dtype, {2}, {2}, {2}));
     f.num_results = 1;
     if (wanted) f.outputs = {0};
     return f;

@@ -123,18 +123,19 @@ class InterpretingDevice final : public Device {
 bool fixed = false;
 const TensorType kType{DType::kFloat32, {1}};
 
-Call MakeCall(const std::string& op, bool boundary) {
-  Call call;
-  call.op = op;
-  call.operands = {{kType, false}, {kType, false}};
-  call.results = {kType};
-  call.result_bytes = kType.bytes();
-  call.boundary = boundary;
-  call.content_hash = 1;
+CallRef MakeCall(const std::string& op, bool boundary) {
+  auto call = std::make_shared<Call>();
+  call->op = op;
+  call->operands = {{kType, false}, {kType, false}};
+  call->results = {kType};
+  call->value_types = {&kType};
+  call->result_bytes = kType.bytes();
+  call->boundary = boundary;
+  call->content_hash = 1;
   return call;
 }
-const Call kAdd = MakeCall("test::add", false), kMultiply = MakeCall("test::multiply", false),
-           kDot = MakeCall("test::dot", true);
+const CallRef kAdd = MakeCall("test::add", false), kMultiply = MakeCall("test::multiply", false),
+              kDot = MakeCall("test::dot", true);
 
 // The same operations on the device, or on numbers.
 class Recorded {
@@ -142,7 +143,7 @@ class Recorded {
   using T = ValueRef;
   explicit Recorded(Engine& engine) : engine_(engine) {}
   T Make(float x) const { return MakeRef<Value>(&kType, nullptr, *engine_.device(0).MakeValue(kType, &x)); }
-  T Record(const Call& call, const T& a, const T& b) const {
+  T Record(const CallRef& call, const T& a, const T& b) const {
     const Operand operands[] = {{a.get(), 0}, {b.get(), 0}};
     T result;
     engine_.window(engine_.stream(0, 0)).Record(call, operands, {&result, 1});
@@ -161,7 +162,7 @@ class Recorded {
 struct Plain {
   using T = float;
   T Make(float x) const { return x; }
-  T Record(const Call& call, T a, T b) const { return Apply(call.op, a, b); }
+  T Record(const CallRef& call, T a, T b) const { return Apply(call->op, a, b); }
   float Read(T x) const { return x; }
   void Cut() const {}
 };
@@ -182,11 +183,11 @@ std::vector<float> RunSteps(const Machine& m, int leave_at, How how) {
     T old = skip;
     for (int k = 0; k < kPart; ++k, ++i) {
       const bool leave = i == leave_at;
-      const Call* call = k == 0 ? &kDot : &kAdd;
+      CallRef call = k == 0 ? kDot : kAdd;
       T other = k == 0 ? w : k == 5 ? skip : k % 4 == 0 ? state : x;
-      if (leave && how == How::kOperation) call = &kMultiply;
+      if (leave && how == How::kOperation) call = kMultiply;
       if (leave && how == How::kOperand) other = k % 4 == 1 ? w : old;
-      x = m.Record(*call, x, other);
+      x = m.Record(call, x, other);
       if (k == 9) skip = x;
       if (k == 12) state = m.Record(kAdd, state, x);
       if (!leave) continue;

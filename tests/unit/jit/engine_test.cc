@@ -55,10 +55,13 @@ class EngineTest : public testing::Test {
     devices.push_back(host::MakeHostDevice(0, kMemory, nullptr));
     engine_ = std::make_unique<Engine>(std::move(devices), std::move(backend));
     engine_->set_call_runner(&AddOne);
-    call_.op = "test::add_one";
-    call_.operands = {{type_, false}};
-    call_.results = {type_};
-    call_.result_bytes = type_.bytes();
+    auto call = std::make_shared<Call>();
+    call->op = "test::add_one";
+    call->operands = {{type_, false}};
+    call->results = {type_};
+    call->value_types = {&type_};
+    call->result_bytes = type_.bytes();
+    call_ = std::move(call);
     Metrics::Get().Reset();
   }
   ~EngineTest() override {
@@ -85,7 +88,7 @@ class EngineTest : public testing::Test {
   static constexpr int64_t kMemory = 1 << 20;
   static constexpr size_t kKnownOps = 1600;
   const TensorType type_{DType::kFloat32, {kElements}};
-  Call call_;
+  CallRef call_;
   StuckBackend* backend_;
   std::unique_ptr<Engine> engine_;
 };

@@ -111,10 +111,13 @@ class TuningTest : public testing::Test {
   TuningTest() {
     fs::create_directories(directory_);
     setenv("TORCH_TPU_CACHE", directory_.c_str(), 1);
-    call_.op = "test::add_one";
-    call_.operands = {{type_, false}};
-    call_.results = {type_};
-    call_.result_bytes = type_.bytes();
+    auto call = std::make_shared<Call>();
+    call->op = "test::add_one";
+    call->operands = {{type_, false}};
+    call->results = {type_};
+    call->value_types = {&type_};
+    call->result_bytes = type_.bytes();
+    call_ = std::move(call);
     g_fixed = false;
   }
   ~TuningTest() override {
@@ -169,7 +172,7 @@ class TuningTest : public testing::Test {
   std::map<std::string, int64_t> Counters() const { return Metrics::Get().Counters(); }
 
   const TensorType type_{DType::kFloat32, {16}};
-  Call call_;
+  CallRef call_;
   // Flags are read once in a process.
   const std::string directory_ = absl::StrCat(fs::temp_directory_path().string(), "/tpu_tuning_", getpid());
   std::unique_ptr<Engine> engine_;
