@@ -11,6 +11,7 @@
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/conj_physical.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/kaiser_window.h>
 #include <ATen/ops/neg.h>
 #include <ATen/ops/resize_native.h>
 #include <ATen/ops/set_native.h>
@@ -70,6 +71,14 @@ at::Tensor EfficientZeros(c10::IntArrayRef size, std::optional<c10::ScalarType> 
   at::native::ZeroTensorAllocator allocator(c10::Device(c10::DeviceType::PrivateUse1, IndexOf(device)));
   const c10::DispatchKeySet keys({c10::DispatchKey::PrivateUse1, c10::DispatchKey::ZeroTensor});
   return at::detail::empty_generic(size, &allocator, keys, c10::dtype_or_default(dtype), std::nullopt);
+}
+
+// PyTorch's own is a kernel that only its devices have, also for tensors that say nothing but shapes. With all that the
+// overload asks for: periodic, beta.
+template <typename... Asked>
+at::Tensor KaiserWindow(int64_t length, Asked... asked, std::optional<c10::ScalarType> dtype,
+                        std::optional<c10::Layout> layout, std::optional<c10::Device> device, std::optional<bool>) {
+  return at::kaiser_window(length, asked..., dtype, layout, c10::Device(c10::kCPU), false).to(*device);
 }
 
 // "tpu::copy": broadcast to the destination's sizes, converted to its dtype.
@@ -235,6 +244,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", &Empty);
   m.impl("empty_strided", &EmptyStrided);
   m.impl("_efficientzerotensor", &EfficientZeros);
+  m.impl("kaiser_window", &KaiserWindow<>);
+  m.impl("kaiser_window.periodic", &KaiserWindow<bool>);
+  m.impl("kaiser_window.beta", &KaiserWindow<bool, double>);
   m.impl("as_strided", &at::native::as_strided_tensorimpl);
   m.impl("view", &at::native::view);
   m.impl("_reshape_alias", &at::native::_reshape_alias);

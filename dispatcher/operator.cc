@@ -151,7 +151,7 @@ Operator::Operator(const c10::OperatorHandle& handle) : op(handle), recorded(han
   name = n.overload_name.empty() ? n.name : n.name + "." + n.overload_name;
   seeded = op.hasTag(at::Tag::nondeterministic_seeded);
   data_dependent = op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output);
-  structured = IsStructured(op);
+  structured = out.empty() && IsStructured(op);  // what sizes its own results would be believed to have them
   const auto has = [this](c10::DispatchKey key) { return op.hasKernelForDispatchKey(key); };
   any_strides = recorded.hasTag(at::Tag::pointwise) || recorded.hasTag(at::Tag::reduction) ||
                 (has(c10::DispatchKey::CompositeExplicitAutogradNonFunctional) && has(c10::DispatchKey::CPU));

@@ -20,8 +20,8 @@ KernelFrame::KernelFrame(llvm::Module& module, size_t num_pointers, KernelNumber
     Value* slot = b_.CreateConstInBoundsGEP1_64(pointer, function_->getArg(0), i);
     pointers_.push_back(b_.CreateLoad(pointer, slot));
   }
-  bad_ = EntryAlloca(b_.getInt1Ty());
-  b_.CreateStore(b_.getFalse(), bad_);
+  error_ = EntryAlloca(b_.getInt64Ty());
+  b_.CreateStore(b_.getInt64(0), error_);
 }
 
 Value* KernelFrame::I64(int64_t v) {
@@ -73,18 +73,30 @@ void KernelFrame::For(Value* begin, Value* end, int64_t step, const Body& body) 
 
 Value* KernelFrame::Checked(Value* index, int64_t size) {
   Value* wrong = b_.CreateICmpUGE(index, I64(size, index));
-  Value* any = wrong->getType()->isVectorTy() ? b_.CreateOrReduce(wrong) : wrong;
-  b_.CreateStore(b_.CreateOr(b_.CreateLoad(b_.getInt1Ty(), bad_), any), bad_);
+  Report(wrong, KernelError::kIndex);
   return b_.CreateSelect(wrong, llvm::Constant::getNullValue(index->getType()), index);
+}
+
+void KernelFrame::CheckDivisor(Value* divisor) {
+  Value* zero = b_.CreateICmpEQ(divisor, llvm::Constant::getNullValue(divisor->getType()));
+  if (auto* known = llvm::dyn_cast<llvm::Constant>(zero); known && known->isNullValue()) return;
+  Report(zero, KernelError::kDivisor);
+}
+
+void KernelFrame::Report(Value* wrong, KernelError error) {
+  Value* any = wrong->getType()->isVectorTy() ? b_.CreateOrReduce(wrong) : wrong;
+  Value* bits = b_.CreateSelect(any, b_.getInt64(static_cast<int64_t>(error)), b_.getInt64(0));
+  b_.CreateStore(b_.CreateOr(b_.CreateLoad(b_.getInt64Ty(), error_), bits), error_);
 }
 
 void KernelFrame::Finish(bool fence) {
   llvm::LLVMContext& context = module_.getContext();
   auto* tell = llvm::BasicBlock::Create(context, "tell", function_);
   auto* done = llvm::BasicBlock::Create(context, "done", function_);
-  b_.CreateCondBr(b_.CreateLoad(b_.getInt1Ty(), bad_), tell, done);
+  Value* error = b_.CreateLoad(b_.getInt64Ty(), error_);
+  b_.CreateCondBr(b_.CreateIsNotNull(error), tell, done);
   b_.SetInsertPoint(tell);
-  b_.CreateAlignedStore(I64(1), pointers_.back(), llvm::Align(8));
+  b_.CreateAlignedStore(error, pointers_.back(), llvm::Align(8));
   b_.CreateBr(done);
   b_.SetInsertPoint(done);
   if (fence) b_.CreateIntrinsic(b_.getVoidTy(), llvm::Intrinsic::x86_sse_sfence, {});

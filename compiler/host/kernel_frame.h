@@ -9,6 +9,7 @@
 #include "compiler/host/element_ops.h"
 #include "llvm/IR/IRBuilder.h"
 #include "llvm/IR/Module.h"
+#include "runtime/host/plan.h"
 
 namespace tpu::host {
 
@@ -28,11 +29,13 @@ class KernelFrame {
   using Body = std::function<void(llvm::Value* position)>;
   // for (position = begin; position < end; position += step)
   void For(llvm::Value* begin, llvm::Value* end, int64_t step, const Body& body);
-  // Stores the error code if some index was bad, and returns.
+  // Stores the error code if there is one, and returns.
   void Finish(bool fence);
   llvm::Value* EntryAlloca(llvm::Type* type, int64_t count = 1);
   // `index` where it is within [0, size), else 0 and the kernel reports it.
   llvm::Value* Checked(llvm::Value* index, int64_t size);
+  // The kernel reports an integer divisor that is zero.
+  void CheckDivisor(llvm::Value* divisor);
 
   llvm::Value* I64(int64_t v);
   // The number as an operand beside `like`: in each of its lanes.
@@ -51,9 +54,11 @@ class KernelFrame {
   KernelNumbers* const numbers_;
 
  private:
+  void Report(llvm::Value* wrong, KernelError error);
+
   llvm::BasicBlock* entry_ = nullptr;
   llvm::BasicBlock* start_ = nullptr;
-  llvm::Value* bad_ = nullptr;            // i1 slot
+  llvm::Value* error_ = nullptr;          // i64 slot
   std::vector<llvm::Value*> parameters_;  // read so far
 };
 

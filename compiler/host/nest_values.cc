@@ -323,6 +323,7 @@ Value* NestValues::Compute(int id) {
   }
   if (node.kind == Kind::kAnd) return b_.CreateAnd(operands[0], operands[1]);
   if (node.kind == Kind::kSelect) return b_.CreateSelect(operands[0], operands[1], operands[2]);
+  if (mlir::isa<ir::DivOp, ir::RemOp>(node.op) && node.type.isInteger()) CheckDivisor(operands[1]);
   return ops_.Apply(node.op, operands);
 }
 

@@ -10,6 +10,7 @@ def apply():
     _exchange_by_dlpack()
     _print_with_one_read()
     _files_by_way_of_the_cpu()
+    _processes_by_way_of_the_cpu()
 
 
 def _exchange_by_dlpack():
@@ -92,3 +93,19 @@ def _files_by_way_of_the_cpu():
         return self.copy_(read)
 
     torch.UntypedStorage._set_from_file = _set_from_file
+
+
+def _processes_by_way_of_the_cpu():
+    """torch.multiprocessing shares storages by their memory's name; another process gets a copy of ours."""
+    from torch.multiprocessing import reductions
+
+    def reduce(storage):
+        if storage.device.type == "tpu":
+            return _arrived, (storage.cpu(), storage.device)
+        return reductions.reduce_storage(storage)
+
+    reductions.reduction.register(torch.UntypedStorage, reduce)
+
+
+def _arrived(storage, device):
+    return storage.to(device=device)

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 #include "runtime/host/arena.h"
 #include "runtime/host/copy.h"
 #include "runtime/host/gemm.h"
@@ -43,7 +44,7 @@ class PlanExecutable final : public Executable {
     absl::InlinedVector<BufferRef, 4> calls;
     absl::InlinedVector<const Buffer*, 4> overwritten;
     BufferRef arena;
-    int64_t error = 0;  // a kernel stores a nonzero code
+    int64_t error = 0;  // KernelErrors
   };
   using Pointers = absl::InlinedVector<void*, 24>;
   // A step, or the steps of a tile loop: what is timed as one.
@@ -95,6 +96,14 @@ bool IsBrief(const Plan& plan) {
   return bytes <= kMostBytes && std::all_of(plan.steps.begin(), plan.steps.end(), [](const Step& step) {
            return step.kind == Step::Kind::kKernel && step.kernel.extent() <= step.kernel.grain;
          });
+}
+
+absl::Status Complaint(int64_t error, absl::string_view step) {
+  if (error == 0) return absl::OkStatus();
+  if (error & static_cast<int64_t>(KernelError::kIndex)) {
+    return absl::OutOfRangeError(absl::StrCat("index out of range in ", step));
+  }
+  return absl::InternalError(absl::StrCat("ZeroDivisionError in ", step));  // PyTorch's word for it
 }
 
 // Of so many launches one is timed part by part; the first of them when libraries and caches are warm.
@@ -317,8 +326,7 @@ absl::Status PlanExecutable::RunStep(const Step& step, Frame& frame, const NodeR
     case Step::Kind::kCall:
       return RunCall(step, frame, run_node);
   }
-  if (frame.error != 0) return absl::OutOfRangeError(absl::StrCat("index out of range in ", step.label));
-  return absl::OkStatus();
+  return Complaint(frame.error, step.label);
 }
 
 absl::Status PlanExecutable::RunTiles(const TileLoop& loop, Frame& frame) const {
@@ -351,10 +359,11 @@ absl::Status PlanExecutable::RunTiles(const TileLoop& loop, Frame& frame) const 
       for (size_t i = 0; i < steps.size(); ++i) run(i, tile);
     }
   });
-  if (frame.error == 0) return absl::OkStatus();
   std::string labels;
-  for (const Step& step : steps) absl::StrAppend(&labels, labels.empty() ? "" : "; ", step.label);
-  return absl::OutOfRangeError(absl::StrCat("index out of range in ", labels));
+  if (frame.error != 0) {
+    for (const Step& step : steps) absl::StrAppend(&labels, labels.empty() ? "" : "; ", step.label);
+  }
+  return Complaint(frame.error, labels);
 }
 
 absl::Status PlanExecutable::RunCall(const Step& step, Frame& frame, const NodeRunner& run_node) const {

@@ -34,10 +34,16 @@ struct Slot {
   uint64_t bytes = 0;
 };
 
+// What a kernel may find wrong with its input; the launch then fails, naming the step's label.
+enum class KernelError : int64_t {
+  kIndex = 1,    // out of range: OutOfRange
+  kDivisor = 2,  // integer zero: Internal, as where ATen's kernel finds it
+};
+
 // A loop over [0, extent()) run by TBB in pieces of at least `grain`: fn(pointers, begin, end). `pointers` holds the
 // step's slots in order and, after the last, two more: int64_t* error, zero at the launch, and const int64_t*
-// parameters. A kernel that finds its input invalid (an index out of range) stores a nonzero code there by a plain
-// store and goes on with some valid index; the launch then fails with OutOfRange, naming the step's label.
+// parameters. A kernel that finds its input invalid stores KernelErrors, joined, there by a plain store and goes on
+// with some valid index or divisor.
 struct KernelStep {
   uint32_t kernel = 0;  // index into Plan::kernels
   // An item is a block of so many positions of a row.

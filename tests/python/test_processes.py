@@ -9,6 +9,7 @@ import time
 
 import pytest
 import torch
+import torch.multiprocessing as multiprocessing
 import torch.nn as nn
 from helpers import run_python
 
@@ -105,6 +106,33 @@ def test_data_loader_workers_fork_after_use():
     loader = torch.utils.data.DataLoader(range(8), batch_size=2, num_workers=2)
     assert sum(int(batch.sum()) for batch in loader) == 28
     assert (x + 1).tolist() == [2, 2, 2]
+
+
+class Rows(torch.utils.data.Dataset):
+    """Made on the device by the worker."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return torch.full((3,), float(index), device="tpu")
+
+
+def test_tensors_reach_other_processes_as_copies():
+    batches = list(torch.utils.data.DataLoader(Rows(), 2, num_workers=1, multiprocessing_context="spawn"))
+    assert [batch.device.type for batch in batches] == ["tpu", "tpu"]
+    assert torch.cat(batches)[:, 0].tolist() == [0, 1, 2, 3]
+
+    queue = multiprocessing.get_context("spawn").Queue()
+    whole = torch.arange(6.0, device="tpu")
+    queue.put((nn.Parameter(whole * 2), whole[1:4], whole.view(2, 3).T, whole[:0]))
+    parameter, part, turned, none = queue.get(timeout=60)
+    assert isinstance(parameter, nn.Parameter) and parameter.requires_grad and parameter.is_leaf
+    assert parameter.tolist() == [0, 2, 4, 6, 8, 10]
+    assert turned.device == whole.device and turned.tolist() == [[0, 3], [1, 4], [2, 5]] and none.shape == (0,)
+    part.fill_(7)
+    assert turned.tolist() == [[0, 7], [7, 4], [7, 5]]  # what shared memory does
+    assert whole.tolist() == [0, 1, 2, 3, 4, 5]
 
 
 def test_exception_in_the_middle_of_recording():
@@ -439,6 +467,38 @@ def test_ready_kernels_write_only_what_is_given_up():
         # On a plugin a fragment of one operation has the program that tier 0 made of it.
         assert m["launches_tier1"] == 0 or os.environ.get("TORCH_TPU_PLUGIN", "host") != "host"
         assert m["launches_tier0"] > 0
+        """,
+        TIER_0,
+    )
+
+
+def test_ready_kernels_find_copies_contiguous():
+    """Some read memory as if it were, or refuse what is not: their callers make it so."""
+    run_python(
+        """
+        import torch
+        import torch.nn.functional as F
+
+        x = torch.randn(2, 3, 4, 5, generator=torch.Generator().manual_seed(0))
+
+        def program(x):
+            turned = x.transpose(1, 3).contiguous()
+            same = x[:, :1].expand(2, 4, 4, 5).contiguous()
+            last = x.contiguous(memory_format=torch.channels_last)
+            flat = last.permute(0, 2, 3, 1).reshape(2, 20, 3)
+            return (
+                F.scaled_dot_product_attention(turned, turned, turned),
+                F.scaled_dot_product_attention(flat, flat, flat),
+                F.group_norm(x.transpose(1, 3), 1),
+                F.group_norm(turned, 1),
+                torch._weight_norm(turned, torch.ones(2, 1, 1, 1, device=x.device), 0),
+                torch.pdist(x[0, 0].t()),
+                same.median(1)[0],
+                x.mT.reshape(6, 20).pow(2),
+            )
+
+        for expected, found in zip(program(x), program(x.to("tpu")), strict=True):
+            torch.testing.assert_close(found.cpu(), expected)
         """,
         TIER_0,
     )

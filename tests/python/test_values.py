@@ -87,11 +87,23 @@ def test_integer_division_and_overflow():
 
 @pytest.mark.embedded_only(reason="0, and no error: as on other accelerators, kernels raise nothing there")
 def test_integer_division_by_zero_raises_as_on_cpu():
-    x, zero = torch.ones(2, dtype=torch.int32), torch.zeros(2, dtype=torch.int32)
-    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
-        x // zero
-    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
-        (x.to("tpu") // zero.to("tpu")).cpu()
+    x, zero = torch.arange(40), torch.arange(40).clamp(max=35) - 35
+    programs = [
+        lambda x, zero: x // zero,
+        lambda x, zero: x.int() % zero.int() + 1,
+        lambda x, zero: torch.div(x, zero, rounding_mode="trunc").sum(),
+        lambda x, zero: torch.fmod(x, zero.bool()),
+        lambda x, zero: x.clone().remainder_(zero[-1]),
+        lambda x, zero: x.to(torch.uint8) // 0,
+    ]
+    for program in programs:
+        with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+            program(x, zero)
+        for _ in range(3):
+            with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+                program(x.to("tpu"), zero.to("tpu")).cpu()
+            torch.tpu.wait_for_compiles()
+    check(lambda x: (x // (x + 1), (x[1:] % x[1:]).roll(3), torch.where(x > 2, 7 // x.clamp(min=1), x)), x)
 
 
 @pytest.mark.parametrize("shape", [(0,), (2, 0), (0, 3), ()])
@@ -379,3 +391,34 @@ def test_mode_into_given_tensors():
         return out
 
     check(f, torch.tensor([[1.0, 2, 2], [3, 3, 1]]))
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+def test_host_kernels_read_tensors_made_of_a_number(shape):
+    def program(x):
+        number = torch.full(shape, 1.5, dtype=torch.float64, device=x.device)
+        return torch.complex(number, number), torch.polar(number, number), number, x * 2
+
+    check(program, COUNTS)
+
+
+def test_kaiser_windows():
+    def program(x):
+        of = {"device": x.device}
+        made = [torch.kaiser_window(n, **of) for n in (0, 1, 2, 9)]
+        made.append(torch.kaiser_window(9, periodic=False, dtype=torch.float64, **of))
+        return *made, torch.kaiser_window(9, True, 3.0, **of)
+
+    check(program, COUNTS)
+
+
+@pytest.mark.filterwarnings("ignore:An output with one or more elements")
+@pytest.mark.parametrize("shape", [(0,), (3,), (4, 4), (5,), (2, 3)])
+def test_ranges_give_out_its_sizes(shape):
+    def program(x):
+        numbers, whole = (torch.zeros(shape, dtype=t, device=x.device) for t in (torch.float32, torch.int64))
+        part = torch.zeros(10, device=x.device)
+        torch.arange(5.0, out=part[2:4].view(-1))
+        return torch.arange(5, out=numbers), numbers, torch.arange(1, 10, 2, out=whole), whole, part
+
+    check(program, COUNTS)
