@@ -217,10 +217,15 @@ void DescribeArguments(const Operator& op, at::ArrayRef<c10::IValue> arguments, 
   }
 }
 
-// What is written to an out= tensor is computed in its type, where that is not said and the operator has a choice.
+// What is written to an out= tensor is computed in its type, where that is not said and the operator has a choice. For
+// norms of complex numbers, which are real, the type would be the numbers'.
 void DescribeTypeOfOut(const Operator& op, at::ArrayRef<c10::IValue> arguments, Draft& d) {
   if (op.dtype < 0 || op.out.size() != 1 || !op.functional_form || !arguments[op.dtype].isNone()) return;
-  const c10::IValue type = static_cast<int64_t>(arguments[op.out[0]].toTensor().scalar_type());
+  const at::Tensor& out = arguments[op.out[0]].toTensor();
+  for (const at::Tensor& t : TensorsOf(arguments[0])) {
+    if (t.is_complex() && !out.is_complex()) return;
+  }
+  const c10::IValue type = static_cast<int64_t>(out.scalar_type());
   d.call->arguments[op.dtype].attribute = ToAttribute(type, op.op.schema().arguments()[op.dtype]);
   d.kernel->constants[op.dtype] = type;
 }

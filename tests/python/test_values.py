@@ -377,6 +377,10 @@ def test_sums_are_computed_in_the_type_of_out(name):
     check(function, torch.tensor([1.6, 1.6, 1.7, 2.7]), out)
 
 
+def test_norms_of_complex_numbers_into_given_tensors():
+    check(lambda x, out: torch.linalg.vector_norm(x, out=out), torch.randn(5, dtype=torch.complex64), torch.zeros(()))
+
+
 def test_a_number_that_a_host_kernel_reads_as_a_tensor():
     def f(x):
         return x / torch.scalar_tensor(4, dtype=torch.int64, device=x.device)
