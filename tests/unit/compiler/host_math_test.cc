@@ -3,6 +3,7 @@
 #include <cmath>
 #include <functional>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_replace.h"
 #include "tests/unit/compiler/host_testing.h"
 
@@ -120,13 +121,17 @@ TEST(Types, BFloat16RoundsAfterEveryOperation) {
 }
 
 TEST(Types, IntegersDivideWithoutTraps) {
-  std::vector<int32_t> a = {7, -7, INT32_MIN, 5, INT32_MIN, 0}, b = {2, 2, -1, 0, 3, -5};
+  std::vector<int32_t> a = {7, -7, INT32_MIN, 5, INT32_MIN, 0}, b = {2, 2, -1, 7, 3, -5};
   const char* text = R"(func.func @fragment(%a: tensor<6xi32>, %b: tensor<6xi32>) -> (tensor<6xi32>, tensor<6xi32>) {
     %0 = tpu.div %a, %b : tensor<6xi32>
     %1 = tpu.rem %a, %b : tensor<6xi32>
     return %0, %1 : tensor<6xi32>, tensor<6xi32> })";
   EXPECT_EQ(RunFor<int32_t>(text, {Pack(a), Pack(b)}), (std::vector<int32_t>{3, -3, INT32_MIN, 0, INT32_MIN / 3, 0}));
-  EXPECT_EQ(RunFor<int32_t>(text, {Pack(a), Pack(b)}, 1), (std::vector<int32_t>{1, -1, 0, 0, INT32_MIN % 3, 0}));
+  EXPECT_EQ(RunFor<int32_t>(text, {Pack(a), Pack(b)}, 1), (std::vector<int32_t>{1, -1, 0, 5, INT32_MIN % 3, 0}));
+  b[3] = 0;
+  const absl::Status zero = RunText(text, {Pack(a), Pack(b)}).status();
+  EXPECT_EQ(zero.code(), absl::StatusCode::kInternal);
+  EXPECT_TRUE(absl::StrContains(zero.message(), "ZeroDivisionError")) << zero;
 }
 
 TEST(Types, ConversionsAndBool) {
