@@ -292,7 +292,7 @@ void DescribeBounded(const Operator& op, at::ArrayRef<c10::IValue> arguments, co
   d.call->results = Engine::Get().backend().Bounds(*d.call);
   if (d.call->results.empty()) return;
   for (const TensorType& type : d.call->results) {
-    d.signature->results.push_back(InternLayout(ToScalarType(type.dtype), {type.dims.data(), type.dims.size()}));
+    d.signature->results.push_back(InternLayout(type));
   }
   FinishCall(*d.call);
   d.signature->recordable = d.signature->bounded = d.call->needs_program;
@@ -380,7 +380,7 @@ void FinishCall(Call& call) {
   for (const char c : call.ToString()) h = (h ^ static_cast<uint8_t>(c)) * 1099511628211ull;
   call.content_hash = h ^ (h >> 29);
   for (const TensorType& type : call.results) {
-    call.value_types.push_back(&InternLayout(ToScalarType(type.dtype), {type.dims.data(), type.dims.size()})->type);
+    call.value_types.push_back(&InternLayout(type)->type);
     call.result_bytes += type.bytes();
   }
   call.structure_hash = call.StructureHash();

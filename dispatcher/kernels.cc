@@ -22,10 +22,8 @@
 #include <torch/library.h>
 
 #include <memory>
-#include <mutex>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "dispatcher/calls.h"
 #include "dispatcher/capture.h"
 #include "dispatcher/errors.h"

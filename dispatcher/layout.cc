@@ -102,4 +102,8 @@ const Layout* InternLayout(c10::ScalarType type, c10::IntArrayRef sizes) {
   return InternLayout(type, sizes, {strides.data(), strides.size()});
 }
 
+const Layout* InternLayout(const TensorType& type) {
+  return InternLayout(ToScalarType(type.dtype), {type.dims.data(), type.dims.size()});
+}
+
 }  // namespace tpu

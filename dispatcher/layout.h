@@ -32,5 +32,6 @@ struct Layout {
 const Layout* InternLayout(c10::ScalarType type, c10::IntArrayRef sizes, c10::IntArrayRef strides);
 // Row-major.
 const Layout* InternLayout(c10::ScalarType type, c10::IntArrayRef sizes);
+const Layout* InternLayout(const TensorType& type);
 
 }  // namespace tpu

@@ -51,10 +51,15 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse3, m) {
 
 }  // namespace
 
+bool HasStructuredKernel(const c10::OperatorHandle& op) {
+  return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional) &&
+         op.hasKernelForDispatchKey(c10::DispatchKey::CPU);
+}
+
 bool IsStructured(const c10::OperatorHandle& op) {
   using Key = c10::DispatchKey;
   const auto has = [&op](Key key) { return op.hasKernelForDispatchKey(key); };
-  if (has(Key::PrivateUse3) || (has(Key::CompositeExplicitAutogradNonFunctional) && has(Key::CPU))) return true;
+  if (has(Key::PrivateUse3) || HasStructuredKernel(op)) return true;
   return has(Key::CompositeExplicitAutograd) && !has(Key::CPU) && has(Key::Meta);
 }
 

@@ -12,6 +12,8 @@
 
 namespace tpu {
 
+// The CPU's kernel is a structured one.
+bool HasStructuredKernel(const c10::OperatorHandle& op);
 // The operator has a structured kernel, or one of shapes.cc or norms.cc, or is made of others.
 bool IsStructured(const c10::OperatorHandle& op);
 // A tensor of the same kind as `t`, for InferStructured.

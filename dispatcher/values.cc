@@ -5,13 +5,11 @@
 
 #include <algorithm>
 #include <memory>
-#include <mutex>
 #include <numeric>
 #include <string>
 #include <tuple>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "dispatcher/allocator.h"
 #include "dispatcher/calls.h"
 #include "dispatcher/capture.h"

@@ -16,6 +16,7 @@
 #include "jit/engine.h"
 #include "jit/window.h"
 #include "runtime/host/host_device.h"
+#include "tests/unit/jit/call.h"
 
 namespace tpu {
 namespace {
@@ -123,19 +124,14 @@ class InterpretingDevice final : public Device {
 bool fixed = false;
 const TensorType kType{DType::kFloat32, {1}};
 
-CallRef MakeCall(const std::string& op, bool boundary) {
-  auto call = std::make_shared<Call>();
-  call->op = op;
-  call->operands = {{kType, false}, {kType, false}};
-  call->results = {kType};
-  call->value_types = {&kType};
-  call->result_bytes = kType.bytes();
+CallRef MakeBinary(const std::string& op, bool boundary) {
+  auto call = MakeCall(op, 2, kType);
   call->boundary = boundary;
   call->content_hash = 1;
   return call;
 }
-const CallRef kAdd = MakeCall("test::add", false), kMultiply = MakeCall("test::multiply", false),
-              kDot = MakeCall("test::dot", true);
+const CallRef kAdd = MakeBinary("test::add", false), kMultiply = MakeBinary("test::multiply", false),
+              kDot = MakeBinary("test::dot", true);
 
 // The same operations on the device, or on numbers.
 class Recorded {

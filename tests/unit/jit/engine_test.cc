@@ -11,6 +11,7 @@
 #include "jit/fragment_table.h"
 #include "jit/window.h"
 #include "runtime/host/host_device.h"
+#include "tests/unit/jit/call.h"
 
 namespace tpu {
 namespace {
@@ -55,13 +56,6 @@ class EngineTest : public testing::Test {
     devices.push_back(host::MakeHostDevice(0, kMemory, nullptr));
     engine_ = std::make_unique<Engine>(std::move(devices), std::move(backend));
     engine_->set_call_runner(&AddOne);
-    auto call = std::make_shared<Call>();
-    call->op = "test::add_one";
-    call->operands = {{type_, false}};
-    call->results = {type_};
-    call->value_types = {&type_};
-    call->result_bytes = type_.bytes();
-    call_ = std::move(call);
     Metrics::Get().Reset();
   }
   ~EngineTest() override {
@@ -88,7 +82,7 @@ class EngineTest : public testing::Test {
   static constexpr int64_t kMemory = 1 << 20;
   static constexpr size_t kKnownOps = 1600;
   const TensorType type_{DType::kFloat32, {kElements}};
-  CallRef call_;
+  const CallRef call_ = MakeCall("test::add_one", 1, type_);
   StuckBackend* backend_;
   std::unique_ptr<Engine> engine_;
 };

@@ -18,6 +18,7 @@
 #include "jit/fragment_table.h"
 #include "jit/window.h"
 #include "runtime/host/host_device.h"
+#include "tests/unit/jit/call.h"
 
 namespace tpu {
 namespace {
@@ -111,13 +112,6 @@ class TuningTest : public testing::Test {
   TuningTest() {
     fs::create_directories(directory_);
     setenv("TORCH_TPU_CACHE", directory_.c_str(), 1);
-    auto call = std::make_shared<Call>();
-    call->op = "test::add_one";
-    call->operands = {{type_, false}};
-    call->results = {type_};
-    call->value_types = {&type_};
-    call->result_bytes = type_.bytes();
-    call_ = std::move(call);
     g_fixed = false;
   }
   ~TuningTest() override {
@@ -172,7 +166,7 @@ class TuningTest : public testing::Test {
   std::map<std::string, int64_t> Counters() const { return Metrics::Get().Counters(); }
 
   const TensorType type_{DType::kFloat32, {16}};
-  CallRef call_;
+  const CallRef call_ = MakeCall("test::add_one", 1, type_);
   // Flags are read once in a process.
   const std::string directory_ = absl::StrCat(fs::temp_directory_path().string(), "/tpu_tuning_", getpid());
   std::unique_ptr<Engine> engine_;
