@@ -99,6 +99,7 @@ struct Operator {
 
   explicit Operator(const c10::OperatorHandle& op);
   bool IsDefault(size_t argument, const c10::Scalar& value) const;
+  bool Writes(int argument) const { return std::find(mutated.begin(), mutated.end(), argument) != mutated.end(); }
   bool IsOut(int argument) const { return std::find(out.begin(), out.end(), argument) != out.end(); }
   static Operator& Of(const c10::OperatorHandle& op);
 

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -43,6 +45,19 @@ const Layout* OutLayout(const Operator& op, const at::Tensor& tensor) {
 
 bool IsHostNumber(const c10::IValue& item) {
   return item.isTensor() && item.toTensor().defined() && item.toTensor().is_cpu() && item.toTensor().dim() == 0;
+}
+
+// Which element types can hold the number, which is what the CPU's kernels refuse it for: calls with numbers of
+// different ranges are different calls.
+uint64_t RangeOf(const c10::Scalar& number) {
+  constexpr double kLargest[] = {127,          128,          255,        32767,  32768,  65504,      65535,
+                                 2147483647.0, 2147483648.0, 0xFFFFFFFF, 0x1p63, 0x1p64, 0x1.FEp127, 0x1.FFFFFEp127};
+  constexpr uint64_t kRanges = std::size(kLargest);
+  const double value = number.toDouble(), size = std::abs(value);
+  if (size <= kLargest[0]) return 0;
+  if (std::isnan(value) || std::isinf(value)) return 2 * kRanges + 2;
+  const auto* range = std::lower_bound(std::begin(kLargest), std::end(kLargest), size);
+  return 2 * static_cast<uint64_t>(range - std::begin(kLargest)) + (value < 0 ? 1 : 0);
 }
 
 uint64_t Word(Tag tag, uint64_t detail) { return static_cast<uint64_t>(tag) | detail << 8; }
@@ -205,7 +220,7 @@ void Collected::AddScalar(const c10::Scalar& number, ScalarSpec::As as) {
   spec.as = as;
   if (number.isComplex()) return AddAttribute(number);
   if (!number.isFloatingPoint()) spec.dtype = number.isBoolean() ? DType::kBool : DType::kInt64;
-  words.push_back(Word(kScalarTag, static_cast<uint64_t>(spec.dtype)));
+  words.push_back(Word(kScalarTag, static_cast<uint64_t>(spec.dtype) | RangeOf(number) << 8));
   operands.push_back({nullptr, BitsOf(number)});
   scalars.push_back(spec);
   layouts.push_back(nullptr);

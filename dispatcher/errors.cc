@@ -17,6 +17,8 @@ void ThrowIfError(const absl::Status& status) {
       TORCH_CHECK_INDEX(false, message);
     case absl::StatusCode::kInvalidArgument:
       TORCH_CHECK_VALUE(false, message);
+    case absl::StatusCode::kNotFound:
+      TORCH_CHECK_LINALG(false, message);
     case absl::StatusCode::kUnimplemented:
       TORCH_CHECK_NOT_IMPLEMENTED(false, message);
     default:
@@ -33,6 +35,8 @@ absl::Status StatusOfCurrentException() {
     return absl::OutOfRangeError(e.what_without_backtrace());
   } catch (const c10::ValueError& e) {
     return absl::InvalidArgumentError(e.what_without_backtrace());
+  } catch (const c10::LinAlgError& e) {  // of what was asked for there is none: no factorization, no solution
+    return absl::NotFoundError(e.what_without_backtrace());
   } catch (const c10::NotImplementedError& e) {
     return absl::UnimplementedError(e.what_without_backtrace());
   } catch (const c10::Error& e) {

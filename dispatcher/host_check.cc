@@ -1,8 +1,10 @@
 #include "dispatcher/host_check.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/EmptyTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/native/Resize.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
@@ -11,6 +13,7 @@
 #include <algorithm>
 #include <exception>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -20,6 +23,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "dispatcher/layout.h"
+#include "dispatcher/overlap.h"
 #include "jit/engine.h"
 #include "runtime/flags.h"
 
@@ -58,7 +62,26 @@ void Fill(const at::Tensor& t, Contents contents) {
   if (contents.floats == Floats::kIdentity) t.dim() < 2 ? t.fill_(1) : t.diagonal(0, -2, -1).fill_(1);
 }
 
-// The sizes of shrunk tensors: equal ones stay equal.
+struct Shape {
+  std::vector<int64_t> sizes, strides;
+};
+
+// Strides without gaps whose dimensions lie in the order of `like`.
+std::vector<int64_t> Packed(at::IntArrayRef sizes, at::IntArrayRef like) {
+  std::vector<size_t> order(sizes.size());
+  std::iota(order.rbegin(), order.rend(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return like[a] < like[b]; });
+  std::vector<int64_t> strides(sizes.size());
+  int64_t step = 1;
+  for (const size_t i : order) {
+    if (like[i] == 0 && sizes[i] > 1) continue;
+    strides[i] = step;
+    step *= std::max<int64_t>(sizes[i], 1);
+  }
+  return strides;
+}
+
+// The shapes of shrunk tensors: equal ones stay equal, expanded dimensions expanded, and others in their order.
 class Shrinking {
  public:
   explicit Shrinking(const Call& call) {
@@ -69,13 +92,14 @@ class Shrinking {
       }
     }
   }
-  std::vector<int64_t> operator()(at::IntArrayRef sizes) const {
+  Shape operator()(at::IntArrayRef sizes, at::IntArrayRef strides) const {
     std::vector<int64_t> shrunk = sizes.vec();
     for (int64_t& size : shrunk) {
       const bool named = size <= kLargestNamed && std::find(named_.begin(), named_.end(), size) != named_.end();
       if (!named) size = std::min(size, kShrunk);
     }
-    return shrunk;
+    std::vector<int64_t> packed = Packed(shrunk, strides);
+    return {std::move(shrunk), std::move(packed)};
   }
 
  private:
@@ -85,22 +109,26 @@ class Shrinking {
 // The call's arguments with stand-ins for its tensors, of their own sizes where `shrink` is null.
 class StandIns {
  public:
-  StandIns(const Operator& op, at::ArrayRef<c10::IValue> arguments, const Shrinking* shrink)
-      : op_(op), arguments_(arguments), shrink_(shrink) {}
+  StandIns(const Operator& op, at::ArrayRef<c10::IValue> arguments, const Overlaps& overlaps, const Shrinking* shrink)
+      : op_(op), arguments_(arguments), overlaps_(overlaps), shrink_(shrink) {}
   bool shrunk() const { return shrink_ != nullptr; }
 
   torch::jit::Stack Make(Contents contents) const {
     torch::jit::Stack stack;
-    for (size_t i = 0; i < arguments_.size(); ++i) stack.push_back(MakeOne(i, contents));
+    std::vector<at::Tensor> made;
+    for (size_t i = 0; i < arguments_.size(); ++i) stack.push_back(MakeOne(i, contents, made));
     return stack;
   }
 
  private:
-  c10::IValue MakeOne(size_t i, Contents contents) const {
+  c10::IValue MakeOne(size_t i, Contents contents, std::vector<at::Tensor>& made) const {
     const c10::IValue& v = arguments_[i];
     const auto stand_in = [&](const c10::IValue& item) {
       const at::Tensor t = item.isNone() ? at::Tensor() : item.toTensor();
-      return t.defined() ? TensorLike(t, contents) : t;
+      if (!t.defined()) return t;
+      made.push_back(TensorLike(t, made));
+      Fill(made.back(), contents);
+      return made.back();
     };
     if (v.isTensor()) return stand_in(v);
     if (op_.kinds[i] == ArgumentKind::kTensorList && !v.isNone()) {
@@ -122,23 +150,50 @@ class StandIns {
     return v.isDevice() ? c10::IValue(c10::Device(c10::kCPU)) : v;
   }
 
-  at::Tensor TensorLike(const at::Tensor& t, Contents contents) const {
-    const at::TensorOptions options = at::TensorOptions(t.scalar_type());
-    at::Tensor made;
-    if (shrink_ != nullptr) {
-      made = at::empty((*shrink_)(t.sizes()), options);
-    } else {
-      made = at::empty_strided(t.sizes(), t.strides(), options);
+  // `made`: of the tensors before it, with one of which it may share memory.
+  at::Tensor TensorLike(const at::Tensor& t, const std::vector<at::Tensor>& made) const {
+    const Shape shape = shrink_ ? (*shrink_)(t.sizes(), t.strides()) : Shape{t.sizes().vec(), t.strides().vec()};
+    at::Tensor like = at::empty_strided(shape.sizes, shape.strides, at::TensorOptions(t.scalar_type()));
+    for (const Overlap& overlap : overlaps_) {
+      if (overlap.second != made.size()) continue;
+      const at::Tensor& other = made[overlap.first];
+      const bool apart = !overlap.full && other.sizes() == like.sizes() && other.dtype() == like.dtype();
+      const int64_t offset = apart ? 1 : 0;
+      const size_t bytes = at::detail::computeStorageNbytes(shape.sizes, shape.strides, like.itemsize(), offset);
+      at::native::maybe_resize_storage_cpu(other.unsafeGetTensorImpl(), bytes);
+      like.set_(other.storage(), offset, shape.sizes, shape.strides);
+      break;
     }
-    Fill(made, contents);
     // A number stays one: it takes part in promotion as such.
-    if (t.unsafeGetTensorImpl()->is_wrapped_number()) made.unsafeGetTensorImpl()->set_wrapped_number(true);
-    return made;
+    if (t.unsafeGetTensorImpl()->is_wrapped_number()) like.unsafeGetTensorImpl()->set_wrapped_number(true);
+    return like;
   }
 
   const Operator& op_;
   const at::ArrayRef<c10::IValue> arguments_;
+  const Overlaps& overlaps_;
   const Shrinking* const shrink_;
+};
+
+bool DrawsElsewhere(const Operator& op) {
+  return op.seeded && std::find(op.kinds.begin(), op.kinds.end(), ArgumentKind::kGenerator) == op.kinds.end();
+}
+
+// Puts the CPU's generator back, from which operators draw that take none.
+class UnmovedGenerator {
+ public:
+  UnmovedGenerator() {
+    std::lock_guard<std::mutex> lock(generator_.mutex());
+    state_ = generator_.get_state();
+  }
+  ~UnmovedGenerator() {
+    std::lock_guard<std::mutex> lock(generator_.mutex());
+    generator_.set_state(state_);
+  }
+
+ private:
+  at::Generator generator_ = at::detail::getDefaultCPUGenerator();
+  at::Tensor state_;
 };
 
 // What the operator complains about, or null: then its results are on the stack. Others' exceptions are no
@@ -146,6 +201,8 @@ class StandIns {
 std::exception_ptr Complaint(const Operator& op, torch::jit::Stack& stack, std::string& message) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  std::optional<UnmovedGenerator> unmoved;
+  if (DrawsElsewhere(op)) unmoved.emplace();
   try {
     op.op.callBoxed(stack);
   } catch (const c10::Error& e) {
@@ -181,25 +238,58 @@ bool AsInferred(const torch::jit::Stack& found, const torch::jit::Stack& inferre
   return true;
 }
 
-// By result; none for what is no tensor.
-using Types = std::vector<std::optional<c10::ScalarType>>;
+// A result of the kernel's.
+struct Found {
+  c10::ScalarType type;
+  Shape shape;
+};
 
-Types TypesOf(const torch::jit::Stack& results) {
-  Types types;
+// By result; none for what is no tensor.
+using Results = std::vector<std::optional<Found>>;
+
+Results Describe(const torch::jit::Stack& results) {
+  Results described;
   for (const c10::IValue& r : results) {
-    const bool tensor = r.isTensor() && r.toTensor().defined();
-    types.push_back(tensor ? std::optional(r.toTensor().scalar_type()) : std::nullopt);
+    described.emplace_back();
+    if (!r.isTensor() || !r.toTensor().defined()) continue;
+    const at::Tensor& t = r.toTensor();
+    described.back() = {t.scalar_type(), {t.sizes().vec(), t.strides().vec()}};
   }
-  return types;
+  return described;
 }
 
-// Meta kernels differ from the CPU's in the types of some results (statistics of norms of 16-bit floats).
-void AdoptTypes(const Types& found, torch::jit::Stack& inferred) {
+// Whether tensors of these sizes lie in memory alike: where there is one element, strides say nothing.
+bool SameStrides(at::IntArrayRef sizes, at::IntArrayRef a, at::IntArrayRef b) {
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] > 1 && a[i] != b[i]) return false;
+  }
+  return true;
+}
+
+// The strides of a result of these sizes, where the kernel's are those of one that may have been shrunk; `inferred`
+// where it says nothing else.
+std::vector<int64_t> StridesAs(const Shape& found, at::IntArrayRef sizes, at::IntArrayRef inferred) {
+  if (found.sizes.size() != sizes.size() || c10::multiply_integers(sizes) == 0) return inferred.vec();
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const bool says_nothing = sizes[i] > 1 && (found.sizes[i] < 2 || found.strides[i] == 0);
+    if (says_nothing) return inferred.vec();
+  }
+  if (found.sizes == sizes) return SameStrides(sizes, found.strides, inferred) ? inferred.vec() : found.strides;
+  const auto packed = [&found](at::IntArrayRef like) { return Packed(found.sizes, like); };
+  const bool same = SameStrides(found.sizes, packed(found.strides), packed(inferred));
+  const bool gaps = !SameStrides(found.sizes, packed(found.strides), found.strides);
+  return same || gaps ? inferred.vec() : Packed(sizes, found.strides);
+}
+
+// Meta kernels differ from the CPU's in the types of some results (statistics of norms of 16-bit floats), and in the
+// strides of some.
+void Adopt(const Results& found, torch::jit::Stack& inferred) {
   for (size_t r = 0; r < std::min(found.size(), inferred.size()); ++r) {
-    if (!found[r] || !inferred[r].isTensor()) continue;
+    if (!found[r] || !inferred[r].isTensor() || !inferred[r].toTensor().defined()) continue;
     const at::Tensor& other = inferred[r].toTensor();
-    if (!other.defined() || other.scalar_type() == *found[r]) continue;
-    inferred[r] = at::empty_strided(other.sizes(), other.strides(), other.options().dtype(*found[r]));
+    const std::vector<int64_t> strides = StridesAs(found[r]->shape, other.sizes(), other.strides());
+    if (other.scalar_type() == found[r]->type && other.strides() == strides) continue;
+    inferred[r] = at::empty_strided(other.sizes(), strides, other.options().dtype(found[r]->type));
   }
 }
 
@@ -219,7 +309,8 @@ class Passed {
         key.push_back(word);
         continue;
       }
-      key.push_back(reinterpret_cast<uintptr_t>(InternLayout((*layout)->scalar_type, shrink((*layout)->sizes()))));
+      const Shape shape = shrink((*layout)->sizes(), (*layout)->stride_ref());
+      key.push_back(reinterpret_cast<uintptr_t>(InternLayout((*layout)->scalar_type, shape.sizes, shape.strides)));
       ++layout;
     }
     for (const c10::IValue& result : inferred) {
@@ -234,15 +325,15 @@ class Passed {
     }
   }
 
-  std::optional<Types> Find(const Key& key) {
+  std::optional<Results> Find(const Key& key) {
     std::lock_guard<std::mutex> lock(mutex_);
-    const auto it = types_.find(key);
-    return it == types_.end() ? std::nullopt : std::optional(it->second);
+    const auto it = results_.find(key);
+    return it == results_.end() ? std::nullopt : std::optional(it->second);
   }
-  void Insert(Key key, Types types) {
+  void Insert(Key key, Results results) {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (types_.size() >= kMost) types_.clear();  // what comes back is tried again
-    types_.emplace(std::move(key), std::move(types));
+    if (results_.size() >= kMost) results_.clear();  // what comes back is tried again
+    results_.emplace(std::move(key), std::move(results));
   }
   static Passed& Get() {
     static auto* const passed = new Passed();
@@ -253,7 +344,7 @@ class Passed {
   static constexpr size_t kMost = 4096;  // some hundred bytes each
 
   std::mutex mutex_;
-  absl::flat_hash_map<Key, Types> types_;
+  absl::flat_hash_map<Key, Results> results_;
 };
 
 int64_t Elements(at::ArrayRef<c10::IValue> values) {
@@ -295,12 +386,9 @@ Trial Try(const Operator& op, const StandIns& stand_ins, const torch::jit::Stack
   return trial;
 }
 
-// Operators of users may do more than compute; factories have nothing to be wrong about. Random ones are tried on a
-// generator of our own, if they take one.
+// Operators of users may do more than compute; factories have nothing to be wrong about.
 bool CanTry(const Operator& op, const Call& call) {
-  const bool draws_elsewhere =
-      op.seeded && std::find(op.kinds.begin(), op.kinds.end(), ArgumentKind::kGenerator) == op.kinds.end();
-  return !draws_elsewhere && !call.operands.empty() && op.op.schema().getNamespace() == "aten" &&
+  return !call.operands.empty() && op.op.schema().getNamespace() == "aten" &&
          op.op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
 }
 
@@ -315,19 +403,20 @@ HostCheck CheckOnHost(const Operator& op, const Call& call, const Collected& col
   Passed::Key key;
   if (!small) {
     key = Passed::KeyOf(op, collected, shrink, inferred);
-    if (const std::optional<Types> types = Passed::Get().Find(key)) {
-      AdoptTypes(*types, inferred);
+    if (const std::optional<Results> results = Passed::Get().Find(key)) {
+      Adopt(*results, inferred);
       return {.accepted = true};
     }
   }
-  Trial trial = Try(op, StandIns(op, arguments, small ? nullptr : &shrink), inferred);
+  const Overlaps overlaps = FindOverlaps(op, arguments);
+  Trial trial = Try(op, StandIns(op, arguments, overlaps, small ? nullptr : &shrink), inferred);
   if (trial.check.complaint && !small) {  // perhaps because shrunk sizes don't fit the call's attributes
-    if (elements > kLargeElements) return {};
-    trial = Try(op, StandIns(op, arguments, nullptr), inferred);
+    if (elements > kLargeElements) return overlaps.empty() ? HostCheck() : trial.check;
+    trial = Try(op, StandIns(op, arguments, overlaps, nullptr), inferred);
   } else if (!small && trial.check.as_inferred) {
-    Passed::Get().Insert(std::move(key), TypesOf(trial.results));
+    Passed::Get().Insert(std::move(key), Describe(trial.results));
   }
-  AdoptTypes(TypesOf(trial.results), inferred);
+  Adopt(Describe(trial.results), inferred);
   return trial.check;
 }
 

@@ -24,8 +24,8 @@ struct HostCheck {
 };
 
 // Runs the CPU's kernel on stand-ins of the same kinds. Of `call` only the arguments are described; `inferred` is what
-// shape inference returned, and gets the kernel's element types where these differ. Large calls are tried on shrunk
-// stand-ins, once for all calls that shrink to the same.
+// shape inference returned, and gets the kernel's element types and strides where these differ. Large calls are tried
+// on shrunk stand-ins, once for all calls that shrink to the same.
 HostCheck CheckOnHost(const Operator& op, const Call& call, const Collected& collected,
                       at::ArrayRef<c10::IValue> arguments, torch::jit::Stack& inferred);
 

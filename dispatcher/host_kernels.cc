@@ -3,6 +3,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/_neg_view.h>
 #include <ATen/ops/as_strided.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/scalar_tensor.h>
@@ -11,6 +12,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <unordered_map>
 #include <utility>
 
 #include "dispatcher/capture.h"
@@ -19,6 +21,8 @@
 #include "dispatcher/generator.h"
 #include "dispatcher/host_allocator.h"
 #include "dispatcher/host_random.h"
+#include "dispatcher/overlap.h"
+#include "dispatcher/streams.h"
 #include "dispatcher/upload.h"
 #include "dispatcher/values.h"
 #include "jit/engine.h"
@@ -250,23 +254,47 @@ absl::Status RunCall(Device& device, const Call& call, absl::Span<const KernelIn
 
 namespace {
 
-at::Tensor ReadToHost(const at::Tensor& t, const Operator& op, std::vector<ValueRef>& keep) {
-  const c10::TensorImpl& impl = *t.unsafeGetTensorImpl();
-  keep.push_back(ReadValue(impl));
-  const BufferRef& buffer =
-      AwaitBuffer(keep.back(), op.name, op.data_dependent ? CutReason::kDataDependent : CutReason::kRead);
-  Device& device = Engine::Get().device(t.device().index());
-  at::Tensor host = HostTensor(device, buffer, keep.back()->type().dims, t.scalar_type());
-  if (t.is_conj()) host = host.conj();
-  return host;
-}
+// The CPU's tensors for those of one call.
+class HostTensors {
+ public:
+  // `share`: they lie in copies of the storages, as the call's lie in these.
+  HostTensors(const Operator& op, bool share) : op_(op), share_(share) {}
 
-c10::IValue ToHost(const Operator& op, const c10::IValue& v, bool mutated, std::vector<ValueRef>& keep) {
-  const auto one = [&](const at::Tensor& t) {
+  at::Tensor Of(const at::Tensor& t, bool mutated) {
     if (!t.defined() || t.device().type() != c10::DeviceType::PrivateUse1) return t;
-    const at::Tensor host = ReadToHost(t, op, keep);
-    return mutated ? host.clone() : host;
-  };
+    at::Tensor host = share_ ? Shared(t) : Read(ReadValue(*t.unsafeGetTensorImpl()), t);
+    if (t.is_conj()) host = host.conj();
+    if (t.is_neg()) host = at::_neg_view(host);
+    return mutated && !share_ ? host.clone() : host;
+  }
+
+ private:
+  // The value that t, or the storage it lies in, has.
+  at::Tensor Read(ValueRef value, const at::Tensor& t) {
+    keep_.push_back(std::move(value));
+    const BufferRef& buffer =
+        AwaitBuffer(keep_.back(), op_.name, op_.data_dependent ? CutReason::kDataDependent : CutReason::kRead);
+    const TensorType& type = keep_.back()->type();
+    const c10::ScalarType elements = share_ ? ToScalarType(type.dtype) : t.scalar_type();
+    return HostTensor(Engine::Get().device(t.device().index()), buffer, type.dims, elements);
+  }
+
+  at::Tensor Shared(const at::Tensor& t) {
+    TpuStorage& storage = TpuStorage::Of(*t.unsafeGetTensorImpl());
+    at::Tensor& copy = copies_[&storage];
+    if (!copy.defined()) copy = Read(RowMajorValue(storage), t).clone();
+    return at::empty({0}, at::TensorOptions(t.scalar_type()))
+        .set_(copy.storage(), t.storage_offset(), t.sizes(), t.strides());
+  }
+
+  const Operator& op_;
+  const bool share_;
+  std::vector<ValueRef> keep_;
+  std::unordered_map<const TpuStorage*, at::Tensor> copies_;
+};
+
+c10::IValue ToHost(HostTensors& tensors, const c10::IValue& v, bool mutated) {
+  const auto one = [&](const at::Tensor& t) { return tensors.Of(t, mutated); };
   if (v.isTensor()) return one(v.toTensor());
   if (v.isTensorList()) {
     c10::List<at::Tensor> list;
@@ -296,8 +324,14 @@ c10::IValue ToDevice(const c10::IValue& v, c10::DeviceIndex device) {
   return v;
 }
 
-void WriteBack(const at::Tensor& target, const at::Tensor& host) {
+void WriteBack(at::Tensor target, at::Tensor host) {
+  at::AutoDispatchBelowADInplaceOrView guard;
   if (target.sizes() != host.sizes()) target.resize_(host.sizes());
+  for (int64_t d = 0; d < target.dim(); ++d) {  // elements in one place, which the kernel gave it, are written once
+    if (target.stride(d) != 0 || target.size(d) < 2) continue;
+    target = target.narrow(d, 0, 1);
+    host = host.narrow(d, 0, 1);
+  }
   const c10::TensorImpl& impl = *target.unsafeGetTensorImpl();
   const Layout* layout = InternLayout(target.scalar_type(), target.sizes());
   WriteValue(impl, UploadValue(host, layout, target.device().index()));
@@ -315,15 +349,15 @@ void RunNow(const Operator& op, torch::jit::Stack& stack) {
   torch::jit::drop(stack, n);
   c10::DeviceIndex device = -1;
   for (const c10::IValue& v : arguments) {
+    if (v.isDevice()) device = v.toDevice().has_index() ? v.toDevice().index() : CurrentDevice();
     for (const at::Tensor& t : TensorsOf(v)) {
       if (t.device().type() == c10::DeviceType::PrivateUse1) device = t.device().index();
     }
   }
-  std::vector<ValueRef> keep;
+  HostTensors tensors(op, WritesOverItself(op, arguments) || !FindOverlaps(op, arguments).empty());
   torch::jit::Stack host;
   for (size_t i = 0; i < n; ++i) {
-    const bool mutated = std::find(op.mutated.begin(), op.mutated.end(), static_cast<int>(i)) != op.mutated.end();
-    host.push_back(ToHost(op, arguments[i], mutated, keep));
+    host.push_back(ToHost(tensors, arguments[i], op.Writes(static_cast<int>(i))));
     if (op.kinds[i] == ArgumentKind::kGenerator && op.seeded) {
       const auto generator = arguments[i].isNone() ? std::nullopt : std::optional(arguments[i].toGenerator());
       const auto [seed, offset] = ReservePhilox(generator, 4, device);

@@ -1,5 +1,4 @@
 // Shapes, strides, dtypes and errors from PyTorch itself: the call is made once on stand-ins of the same kinds.
-#include <ATen/MemoryOverlap.h>
 #include <ATen/ScalarOps.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
@@ -14,6 +13,7 @@
 #include "dispatcher/calls.h"
 #include "dispatcher/convert.h"
 #include "dispatcher/host_check.h"
+#include "dispatcher/overlap.h"
 #include "dispatcher/structured.h"
 #include "jit/engine.h"
 #include "jit/metrics.h"
@@ -267,7 +267,10 @@ void DescribeResults(const Operator& op, const Inference& inference, Draft& d) {
     }
   }
   for (int m : op.mutated) {
-    for (const at::Tensor& t : TensorsOf(inference.arguments[m])) AddResult(d, t);
+    const auto alias = std::find(op.return_alias.begin(), op.return_alias.end(), m);
+    const bool is_returned = alias != op.return_alias.end();
+    const c10::IValue& written = is_returned ? returned[alias - op.return_alias.begin()] : inference.arguments[m];
+    for (const at::Tensor& t : TensorsOf(written)) AddResult(d, t);
   }
 }
 
@@ -354,15 +357,12 @@ SignatureRef Infer(const Operator& op, at::ArrayRef<c10::IValue> arguments, cons
     s->recordable = false;
     return d.Finish();
   }
-  for (int m : op.mutated) {
-    for (const at::Tensor& t : TensorsOf(arguments[m])) at::assert_no_internal_overlap(t);
-  }
   DescribeTypeOfOut(op, arguments, d);
   d.call->promoted = Promoted(op, inference->arguments);
   if (!op.functional_form) d.kernel->mutated = op.mutated;
   const HostCheck check = CheckOnHost(op, *d.call, collected, arguments, inference->returns);
   DescribeResults(op, *inference, d);
-  s->recordable = check.AllowsToRecord(*d.call);
+  s->recordable = check.AllowsToRecord(*d.call) && !WritesOverItself(op, arguments);
   if (!s->recordable) {
     s->refused = check.complaint != nullptr;
     return d.Finish();

@@ -1,5 +1,6 @@
 // The kernels that are no operations: factories, views, copies between devices, reads, set_ and resize_.
 #include <ATen/EmptyTensor.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/TensorFactories.h>
@@ -11,7 +12,6 @@
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/conj_physical.h>
 #include <ATen/ops/from_blob.h>
-#include <ATen/ops/kaiser_window.h>
 #include <ATen/ops/neg.h>
 #include <ATen/ops/resize_native.h>
 #include <ATen/ops/set_native.h>
@@ -28,6 +28,7 @@
 #include "dispatcher/capture.h"
 #include "dispatcher/errors.h"
 #include "dispatcher/host_allocator.h"
+#include "dispatcher/host_kernels.h"
 #include "dispatcher/streams.h"
 #include "dispatcher/structured.h"
 #include "dispatcher/upload.h"
@@ -71,13 +72,8 @@ at::Tensor EfficientZeros(c10::IntArrayRef size, std::optional<c10::ScalarType> 
   return at::detail::empty_generic(size, &allocator, keys, c10::dtype_or_default(dtype), std::nullopt);
 }
 
-// PyTorch's own is a kernel that only its devices have, also for tensors that say nothing but shapes. With all that the
-// overload asks for: periodic, beta.
-template <typename... Asked>
-at::Tensor KaiserWindow(int64_t length, Asked... asked, std::optional<c10::ScalarType> dtype,
-                        std::optional<c10::Layout> layout, std::optional<c10::Device> device, std::optional<bool>) {
-  return at::kaiser_window(length, asked..., dtype, layout, c10::Device(c10::kCPU), false).to(*device);
-}
+// PyTorch's own is a kernel that only its devices have, also for tensors that say nothing but shapes.
+void MakeOnHost(const c10::OperatorHandle& op, torch::jit::Stack* stack) { RunNow(Operator::Of(op), *stack); }
 
 // "tpu::copy": broadcast to the destination's sizes, converted to its dtype.
 CallRef CopyCall(const Layout* from, const Layout* to) {
@@ -145,6 +141,8 @@ at::Tensor CopyFrom(const at::Tensor& self, const at::Tensor& dst, bool non_bloc
     CopyFrom(source, WithoutBits(dst), non_blocking);
     return dst;
   }
+  at::assert_no_internal_overlap(dst);
+  at::assert_no_partial_overlap(dst, self);
   const bool from_tpu = self.device().type() == c10::DeviceType::PrivateUse1;
   const bool to_tpu = dst.device().type() == c10::DeviceType::PrivateUse1;
   if (from_tpu && to_tpu && self.device() == dst.device()) {
@@ -242,9 +240,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", &Empty);
   m.impl("empty_strided", &EmptyStrided);
   m.impl("_efficientzerotensor", &EfficientZeros);
-  m.impl("kaiser_window", &KaiserWindow<>);
-  m.impl("kaiser_window.periodic", &KaiserWindow<bool>);
-  m.impl("kaiser_window.beta", &KaiserWindow<bool, double>);
+  for (const char* overload : {"kaiser_window", "kaiser_window.periodic", "kaiser_window.beta"}) {
+    m.impl(overload, torch::CppFunction::makeFromBoxedFunction<&MakeOnHost>());
+  }
   m.impl("as_strided", &at::native::as_strided_tensorimpl);
   m.impl("view", &at::native::view);
   m.impl("_reshape_alias", &at::native::_reshape_alias);

@@ -46,7 +46,7 @@ ArgumentKind KindOf(const c10::Argument& argument) {
   }
 }
 
-bool Writes(const c10::Argument& a) { return a.alias_info() != nullptr && a.alias_info()->isWrite(); }
+bool IsWritten(const c10::Argument& a) { return a.alias_info() != nullptr && a.alias_info()->isWrite(); }
 
 bool IsListOfOptional(const c10::Argument& a) {
   return Plain(a.real_type())->expectRef<c10::ListType>().getElementType()->kind() == TypeKind::OptionalType;
@@ -66,7 +66,7 @@ bool ArgumentsMatch(const FunctionSchema& functional, const FunctionSchema& sche
     if (j >= functional.arguments().size()) return false;
     const c10::Argument& a = schema.arguments()[i];
     const c10::Argument& b = functional.arguments()[j++];
-    if (a.name() != b.name() || *a.real_type() != *b.real_type() || Writes(b)) return false;
+    if (a.name() != b.name() || *a.real_type() != *b.real_type() || IsWritten(b)) return false;
   }
   return j == functional.arguments().size();
 }
@@ -126,7 +126,7 @@ Operator::Operator(const c10::OperatorHandle& handle) : op(handle), recorded(han
     is_float.push_back(Plain(a.real_type())->kind() == TypeKind::FloatType);
     if (kinds.back() == ArgumentKind::kTensorList && IsListOfOptional(a)) indices = static_cast<int>(i);
     if (a.name() == "dtype") dtype = static_cast<int>(i);
-    if (!Writes(a)) continue;
+    if (!IsWritten(a)) continue;
     mutated.push_back(static_cast<int>(i));
     if (a.is_out()) out.push_back(static_cast<int>(i));
   }

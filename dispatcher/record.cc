@@ -20,6 +20,7 @@
 #include "dispatcher/generator.h"
 #include "dispatcher/host_check.h"
 #include "dispatcher/host_kernels.h"
+#include "dispatcher/overlap.h"
 #include "dispatcher/typed_record.h"
 #include "dispatcher/values.h"
 #include "jit/engine.h"
@@ -41,8 +42,9 @@ void AddSeed(const Operator& op, at::ArrayRef<c10::IValue> arguments, uint64_t c
   std::tie(numbers[0].bits, numbers[1].bits) = ReservePhilox(generator, counters, collected.device);
 }
 
-// An out= tensor takes the result's sizes, but not one that an elementwise operator reads, too.
-void ResizeOut(const Operator& op, at::ArrayRef<c10::IValue> arguments, const at::Tensor& out, c10::IntArrayRef sizes) {
+// An out= tensor takes the result's sizes and strides, but not one that an elementwise operator reads, too.
+void ResizeOut(const Operator& op, at::ArrayRef<c10::IValue> arguments, const at::Tensor& out, const Layout& result) {
+  const c10::IntArrayRef sizes = result.sizes();
   if (out.sizes() == sizes) return;
   for (size_t i = 0; i < arguments.size() && op.recorded.hasTag(at::Tag::pointwise); ++i) {
     if (op.IsOut(static_cast<int>(i))) continue;
@@ -51,6 +53,7 @@ void ResizeOut(const Operator& op, at::ArrayRef<c10::IValue> arguments, const at
     }
   }
   at::native::resize_output(out, sizes);
+  if (result.dense) out.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, result.stride_ref());
 }
 
 // Gives the written arguments their new values, from results [next, ...).
@@ -58,7 +61,7 @@ void WriteMutated(const Operator& op, at::ArrayRef<c10::IValue> arguments, const
                   absl::Span<ValueRef> results, size_t next) {
   for (int m : op.mutated) {
     for (const at::Tensor& t : TensorsOf(arguments[m])) {
-      if (op.IsOut(m)) ResizeOut(op, arguments, t, s.results[next]->sizes());
+      if (op.IsOut(m)) ResizeOut(op, arguments, t, *s.results[next]);
       WriteValue(*t.unsafeGetTensorImpl(), std::move(results[next]));
       ++next;
     }
@@ -144,6 +147,7 @@ void Record(Operator& op, torch::jit::Stack* stack) {
 void Record(Operator& op, Collected& collected, torch::jit::Stack* stack) {
   const size_t n = op.kinds.size();
   const at::ArrayRef<c10::IValue> arguments(stack->data() + stack->size() - n, n);
+  for (const Overlap& overlap : FindOverlaps(op, arguments)) collected.words.push_back(overlap.word());
   SignatureRef s = op.Find(collected.words);
   if (s == nullptr) {
     SignatureRef inferred = Infer(op, arguments, collected);

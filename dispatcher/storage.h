@@ -32,6 +32,9 @@ class TpuStorage final : public c10::StorageImpl {
     value_ = std::move(value);
     layout_ = layout;
   }
+  // What FindOverlaps remembers of the call that writes it.
+  uint64_t mark() const { return mark_; }
+  void set_mark(uint64_t mark) { mark_ = mark; }
   // Keeps the bytes that remain; what is new is uninitialised. Reads.
   void Resize(size_t bytes);
 
@@ -43,6 +46,7 @@ class TpuStorage final : public c10::StorageImpl {
  private:
   ValueRef value_;
   const Layout* layout_ = nullptr;
+  uint64_t mark_ = 0;
 };
 
 void ResizeStorage(const c10::Storage& storage, size_t bytes);

@@ -33,6 +33,7 @@ class TypedRecorder final : public c10::OperatorKernel {
     size_t argument = 0;
     (collected.Add(op, argument++, args), ...);
     collected.Finish(op);
+    if (C10_UNLIKELY(WritesOthers(args...))) return Boxed(op, collected, args...);
     const SignatureRef& s = op.Find(collected.words);
     if (C10_UNLIKELY(s == nullptr || !s->plain)) return Boxed(op, collected, args...);
     ValueRef result;
@@ -54,6 +55,20 @@ class TypedRecorder final : public c10::OperatorKernel {
       operator_.store(op, std::memory_order_release);
     }
     return *op;
+  }
+
+  // Whether another argument lies in the storage that is written.
+  static bool WritesOthers(const at::Tensor& self, const auto&... others) {
+    if constexpr (!std::is_reference_v<Result>) return false;
+    const auto lies_there = [&self](const auto& other) {
+      if constexpr (std::is_same_v<decltype(other), T>) {
+        return other.defined() &&
+               other.unsafeGetTensorImpl()->unsafe_storage().is_alias_of(self.unsafeGetTensorImpl()->unsafe_storage());
+      } else {
+        return false;
+      }
+    };
+    return (lies_there(others) || ...);
   }
 
   Result Boxed(Operator& op, Collected& collected, Args... args) {

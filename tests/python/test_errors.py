@@ -87,6 +87,47 @@ def test_same_error_at_the_call(name):
     assert str(found)
 
 
+NUMBERS = {  # a good one, then a bad one
+    "fill": (lambda x, n: x.fill_(n), 1.0, 1e300),
+    "fill of 16 bits": (lambda x, n: x.half().fill_(n), 1.0, 1e5),
+    "fill of bytes": (lambda x, n: x.to(torch.uint8).fill_(n), 200, 300),
+    "masked fill": (lambda x, n: x.masked_fill(x > 1, n), 1.0, -1e300),
+    "clamp of bytes": (lambda x, n: x.to(torch.uint8).clamp(n), 1, 1000),
+    "dropout": (lambda x, n: torch.native_dropout(x, n, True), 0.5, 1.5),
+    "dropout below 0": (lambda x, n: torch.native_dropout(x, n, True), 0.0, -0.5),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_raise_at_the_call_also_where_others_were_right(name):
+    function, good, bad = NUMBERS[name]
+    found = {}
+    for device in ("cpu", "tpu"):
+        x = torch.ones(3, device=device)
+        function(x, good)
+        found[device] = error_of(lambda d, x=x: function(x, bad), device)
+        function(x, good)
+    assert type(found["tpu"]) is type(found["cpu"]) and str(found["tpu"]) == str(found["cpu"])
+
+
+def test_checking_a_call_draws_nothing_from_the_cpus_generator():
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    torch.native_dropout(torch.ones(7, device="tpu"), 0.3, True)
+    assert torch.equal(torch.rand(3), expected)
+
+
+@pytest.mark.parametrize("function", [torch.cholesky, torch.linalg.eigh, torch.linalg.svd, torch.linalg.cholesky])
+@pytest.mark.filterwarnings("ignore:torch.cholesky is deprecated")
+def test_there_being_no_factorization_is_an_error_of_linear_algebra(function):
+    def read(d):
+        result = function(torch.full((3, 3), float("nan"), device=d))
+        return (result if isinstance(result, torch.Tensor) else result[0]).cpu()
+
+    assert type(error_of(read, "tpu")) is type(error_of(read, "cpu")) is torch.linalg.LinAlgError
+
+
 def test_an_error_leaves_the_device_usable():
     x = torch.ones(2, 3, device="tpu")
     y = x * 2

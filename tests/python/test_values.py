@@ -414,6 +414,10 @@ def test_kaiser_windows():
         return *made, torch.kaiser_window(9, True, 3.0, **of)
 
     check(program, COUNTS)
+    torch.tpu.reset_metrics()
+    torch.kaiser_window(9, device="tpu:0")
+    assert torch.tpu.explain().host_kernels == {"aten::kaiser_window": 1}
+    assert torch.tpu.metrics()["host_kernel_calls"] == 1
 
 
 @pytest.mark.filterwarnings("ignore:An output with one or more elements")
@@ -426,3 +430,26 @@ def test_ranges_give_out_its_sizes(shape):
         return torch.arange(5, out=numbers), numbers, torch.arange(1, 10, 2, out=whole), whole, part
 
     check(program, COUNTS)
+
+
+@pytest.mark.parametrize("rows", [5, 100])
+def test_results_lie_as_the_cpus_lie(rows):
+    def program(x):
+        z = torch.complex(x, x + 1)
+        image = x.view(1, 4, rows // 5, -1).contiguous(memory_format=torch.channels_last)
+        return (
+            torch.complex(x.t(), x.t()),
+            torch.polar(x.t(), x.t() / 100),
+            torch.polar(x.t(), x.t() / 100, out=torch.empty(0, dtype=torch.complex64, device=x.device)),
+            z.t().angle(),
+            x.t().angle(),
+            torch.roll(image, 1, 1),
+            torch.roll(x.t(), 1, 1),
+        )
+
+    check(program, torch.arange(4.0 * rows * rows).view(rows, -1) / 1000)
+
+
+@pytest.mark.parametrize("rows", [3, 100])
+def test_eigenvectors_lie_as_the_cpus_lie(rows):
+    check(lambda x: torch.linalg.eig(x)[1].stride(), torch.eye(rows) + torch.arange(float(rows)).diag())

@@ -1,0 +1,43 @@
+// Which tensors of a call share memory with those that it writes. The CPU's kernels refuse some such calls and take
+// others: that they do is part of what a call means (words of its own), and of what its stand-ins are like.
+//
+// Asked for every call that writes arguments, so nothing but a mark on each storage is touched where nothing is shared.
+#pragma once
+
+#include <ATen/core/stack.h>
+
+#include <cstdint>
+
+#include "absl/container/inlined_vector.h"
+#include "dispatcher/calls.h"
+
+namespace tpu {
+
+// Two tensors of a call, by their places among all of its tensors, of which at least one is written.
+struct Overlap {
+  uint32_t first, second;  // first < second
+  bool full;               // the same elements; else some of each other's
+
+  uint64_t word() const { return uint64_t{first} << 32 | uint64_t{second} << 1 | uint64_t{full}; }
+};
+
+using Overlaps = absl::InlinedVector<Overlap, 2>;
+
+Overlaps FindOverlaps(const Operator& op, at::ArrayRef<c10::IValue> arguments);
+
+// Whether a tensor that the call writes has elements in one place (it is expanded).
+bool WritesOverItself(const Operator& op, at::ArrayRef<c10::IValue> arguments);
+
+// visit(tensor) for every defined tensor of an argument, in order.
+template <typename Visit>
+void VisitTensors(const c10::IValue& value, ArgumentKind kind, Visit visit) {
+  if (kind == ArgumentKind::kTensor && value.isTensor()) {
+    if (value.toTensor().defined()) visit(value.toTensor());
+  } else if (kind == ArgumentKind::kTensorList && value.isList()) {
+    for (const c10::IValue& item : value.toListRef()) {
+      if (item.isTensor() && item.toTensor().defined()) visit(item.toTensor());
+    }
+  }
+}
+
+}  // namespace tpu
