@@ -152,7 +152,7 @@ void Builder::FindPlaces() {
   }
 }
 
-// The memory of an output that updates in place write parts of: the base's, or a copy of that.
+// The memory of an output that updates in place write parts of: the base's, or a copy of that, or what they fill.
 void Builder::AddBase(Value updated) {
   if (slots_.count(updated)) return;
   Value base = updated;
@@ -161,6 +161,7 @@ void Builder::AddBase(Value updated) {
     base = BytesSource(update.getBase());
   }
   AssignResult(updated);
+  if (base.getDefiningOp<ir::UndefinedOp>() != nullptr) return;
   Step step;
   step.kind = Step::Kind::kCopy;
   step.label = "base of updates";
@@ -371,7 +372,7 @@ absl::Status Builder::AddSteps() {
     } else if (auto constant = mlir::dyn_cast<ir::ConstantOp>(op)) {
       if (MadeByReaders(constant)) continue;
       if (absl::Status status = AddConstant(constant); !status.ok()) return status;
-    } else if (!mlir::isa<ir::BitcastOp>(op) && !IsFreeOp(&op)) {
+    } else if (!mlir::isa<ir::BitcastOp, ir::UndefinedOp>(op) && !IsFreeOp(&op)) {
       return absl::UnimplementedError(
           absl::StrCat("the host compiler has no step for ", op.getName().getStringRef().str()));
     }

@@ -41,3 +41,31 @@ func.func @others(%x: tensor<65536xf32>, %small: tensor<100xf32>, %a: tensor<60x
   return %0, %1, %2, %4, %6, %7 : tensor<65536xf32>, tensor<100xf32>, tensor<65536xf32>, tensor<65536xf32>,
       tensor<65536xf32>, tensor<65536xf32>
 }
+
+// -----
+// The parts of a stack are computed where they lie in it.
+// CHECK-LABEL: @stack
+// CHECK: %[[U:.*]] = tpu.undefined : tensor<3x128x256xf32>
+// CHECK: %[[FIRST:.*]] = tpu.update_slice %{{.*}} into %[[U]] at [0, 0, 0] by [1, 1, 1] {in_place}
+// CHECK: tpu.update_slice %{{.*}} into %[[FIRST]] at [1, 0, 0] by [1, 1, 1] {in_place} : tensor<2x128x256xf32>
+func.func @stack(%x: tensor<128x256xf32>, %y: tensor<2x128x256xf32>) -> tensor<3x32768xf32> {
+  %a = tpu.exp %x : tensor<128x256xf32>
+  %first = tpu.reshape %a : (tensor<128x256xf32>) -> tensor<1x128x256xf32>
+  %others = tpu.neg %y : tensor<2x128x256xf32>
+  %0 = tpu.concat %first, %others along 0 : (tensor<1x128x256xf32>, tensor<2x128x256xf32>) -> tensor<3x128x256xf32>
+  %1 = tpu.reshape %0 : (tensor<3x128x256xf32>) -> tensor<3x32768xf32>
+  return %1 : tensor<3x32768xf32>
+}
+
+// -----
+// Not parts that are copied in any case, or lie in pieces; nor a concatenation that is read here only.
+// CHECK-LABEL: @other_concats
+// CHECK-NOT: tpu.undefined
+func.func @other_concats(%x: tensor<128x256xf32>) -> (tensor<256x256xf32>, tensor<128x512xf32>, tensor<256x256xf32>) {
+  %a = tpu.exp %x : tensor<128x256xf32>
+  %0 = tpu.concat %x, %a along 0 : (tensor<128x256xf32>, tensor<128x256xf32>) -> tensor<256x256xf32>
+  %1 = tpu.concat %a, %a along 1 : (tensor<128x256xf32>, tensor<128x256xf32>) -> tensor<128x512xf32>
+  %2 = tpu.concat %a, %a along 0 : (tensor<128x256xf32>, tensor<128x256xf32>) -> tensor<256x256xf32>
+  %3 = tpu.neg %2 : tensor<256x256xf32>
+  return %0, %1, %3 : tensor<256x256xf32>, tensor<128x512xf32>, tensor<256x256xf32>
+}

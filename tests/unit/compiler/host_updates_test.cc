@@ -1,5 +1,6 @@
 // Updates in place: parts of a large value are computed where they belong, and nothing else is touched.
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_replace.h"
@@ -141,6 +142,55 @@ TEST(UpdatesInPlace, ElementsThatMoveAreNotWrittenOverBeforeTheyAreRead) {
     for (int i = 0; i < 65536; ++i) {
       ASSERT_EQ(got.bucket[i], i >= 100 && i < 30100 ? bucket[i - 100] : bucket[i]) << i;
     }
+  }
+}
+
+TEST(UpdatesInPlace, AStackIsMadeOfWhatIsComputedInIt) {
+  const std::string text = R"(
+    func.func @fragment(%x: tensor<128x8xf32>, %y: tensor<8x200xf32>)
+        -> (tensor<3x128x200xf32>, tensor<128x200xf32>) {
+      %p = tpu.dot %x, %y batch [] x [] contract [1] x [0]
+          : (tensor<128x8xf32>, tensor<8x200xf32>) -> tensor<128x200xf32>
+      %q = tpu.dot %p, %y batch [] x [] contract [1] x [1]
+          : (tensor<128x200xf32>, tensor<8x200xf32>) -> tensor<128x8xf32>
+      %r = tpu.dot %q, %y batch [] x [] contract [1] x [0]
+          : (tensor<128x8xf32>, tensor<8x200xf32>) -> tensor<128x200xf32>
+      %p1 = tpu.reshape %p : (tensor<128x200xf32>) -> tensor<1x128x200xf32>
+      %r1 = tpu.reshape %r : (tensor<128x200xf32>) -> tensor<1x128x200xf32>
+      %0 = tpu.concat %p1, %r1, %p1 along 0 : (tensor<1x128x200xf32>, tensor<1x128x200xf32>, tensor<1x128x200xf32>)
+          -> tensor<3x128x200xf32>
+      %1 = tpu.add %p, %r : tensor<128x200xf32>
+      return %0, %1 : tensor<3x128x200xf32>, tensor<128x200xf32>
+    })";
+  int kernels = 0, copies = 0;
+  for (const Step& step : StepsOf(text)) {
+    kernels += step.kind == Step::Kind::kKernel ? 1 : 0;
+    copies += step.kind == Step::Kind::kCopy ? 1 : 0;
+  }
+  EXPECT_EQ(kernels, 1);  // of the sum
+  EXPECT_EQ(copies, 1);   // of what is wanted twice
+  const auto x = Ramp(1024, 0.01f), y = Ramp(1600, 0.02f);
+  const Outcome got = OutcomeOf(text, {x, y}, false);
+  ASSERT_EQ(got.bucket.size(), 3u * 25600);
+  std::vector<float> q(1024);
+  const auto times_y = [&](const std::vector<float>& left) {
+    std::vector<float> product(25600);
+    for (int i = 0; i < 25600; ++i) {
+      for (int k = 0; k < 8; ++k) product[i] += left[i / 200 * 8 + k] * y[k * 200 + i % 200];
+    }
+    return product;
+  };
+  const std::vector<float> p = times_y(x);
+  for (int i = 0; i < 1024; ++i) {
+    for (int k = 0; k < 200; ++k) q[i] += p[i / 8 * 200 + k] * y[i % 8 * 200 + k];
+  }
+  const std::vector<float> r = times_y(q);
+  for (int i = 0; i < 25600; ++i) {
+    const float tolerance = 1e-4f * std::max(1.0f, std::abs(r[i]));
+    ASSERT_NEAR(got.bucket[i], p[i], 1e-4) << i;
+    ASSERT_NEAR(got.bucket[25600 + i], r[i], tolerance) << i;
+    ASSERT_NEAR(got.bucket[51200 + i], p[i], 1e-4) << i;
+    ASSERT_NEAR(got.rest[0][i], p[i] + r[i], tolerance) << i;
   }
 }
 
