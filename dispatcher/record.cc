@@ -197,13 +197,22 @@ class Recorder final : public c10::OperatorKernel {
 
 void RecordFallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) { Record(Operator::Of(op), stack); }
 
+// CUDA counts integers too, and that is what is asked of devices other than the CPU. Doubles fall where they do.
+void RecordHistogram(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  c10::IValue& self = torch::jit::peek(*stack, 0, op.schema().arguments().size());
+  const at::ScalarType type = self.toTensor().scalar_type();
+  const bool whole = at::isIntegralType(type, /*includeBool=*/false);
+  if (whole) self = self.toTensor().to(at::kDouble);
+  RecordFallback(op, stack);
+  if (whole) stack->back() = stack->back().toTensor().to(type);
+}
+
 // PyTorch's own kernel stays: composites for autograd, which have no derivative of their own; views; and what moves
 // between devices (factories, conversions, copies), which kernels.cc serves.
 bool StaysPyTorchs(const c10::OperatorHandle& op) {
   if (op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) return true;
   const std::string& name = op.schema().name();
-  if (name == "aten::copy" || name == "aten::copy_" || name == "aten::clone" || name == "aten::native_batch_norm")
-    return true;
+  if (name == "aten::copy" || name == "aten::copy_" || name == "aten::clone") return true;
   for (const c10::Argument& a : op.schema().arguments()) {
     if (a.name() == "device") return true;
   }
@@ -220,7 +229,7 @@ void RegisterOperators(const std::vector<std::string>& lowered) {
       new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
   const auto add = [](const std::string& name, const std::string& overload) {
     const auto op = c10::Dispatcher::singleton().findSchema({name, overload});
-    if (!op || StaysPyTorchs(*op)) return;
+    if (!op || StaysPyTorchs(*op) || op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) return;
     if (auto typed = TypedKernel(*op)) {
       static auto* const handles = new std::vector<c10::RegistrationHandleRAII>();
       handles->push_back(c10::Dispatcher::singleton().registerImpl(
@@ -241,8 +250,10 @@ void RegisterOperators(const std::vector<std::string>& lowered) {
 }
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&RecordFallback>()); }
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {  // PyTorch's own kernel knows its devices by name
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  // PyTorch's own kernel knows its devices by name.
   m.impl("mode.values", torch::CppFunction::makeFromBoxedFunction<&RecordFallback>());
+  m.impl("histc", torch::CppFunction::makeFromBoxedFunction<&RecordHistogram>());
 }
 
 }  // namespace tpu

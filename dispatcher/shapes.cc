@@ -80,6 +80,17 @@ at::Tensor Dot(const at::Tensor& self, const at::Tensor& other) {
   return at::empty({}, self.options());
 }
 
+// PyTorch's own knows bf16 alone.
+at::Tensor GroupedProduct(const at::Tensor& a, const at::Tensor& b, const std::optional<at::Tensor>& offsets,
+                          const std::optional<at::Tensor>&, std::optional<c10::ScalarType> type) {
+  const bool batched = a.dim() == 3 && b.dim() == 3, grouped = offsets && offsets->dim() == 1;
+  CheckPlain((batched || grouped) && (a.dim() == 2 || a.dim() == 3) && (b.dim() == 2 || b.dim() == 3));
+  std::vector<int64_t> sizes{a.size(-2), b.size(-1)};
+  if (batched) sizes.insert(sizes.begin(), a.size(0));
+  if (a.dim() == 2 && b.dim() == 2) sizes.insert(sizes.begin(), offsets->size(0));
+  return at::empty(sizes, a.options().dtype(type.value_or(a.scalar_type())));
+}
+
 at::Tensor Deviation(const at::Tensor& self, at::OptionalIntArrayRef dim, const std::optional<at::Scalar>&,
                      bool keepdim) {
   CheckPlain(IsFloat(self));
@@ -144,6 +155,7 @@ at::Tensor& RandomFrom(at::Tensor& self, int64_t, std::optional<int64_t>, Genera
 at::Tensor& RandomTo(at::Tensor& self, int64_t, Generator) { return self; }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse3, m) {
+  m.impl("_grouped_mm", &GroupedProduct);
   m.impl("abs", &Abs);
   m.impl("bernoulli_.float", &Bernoulli);
   m.impl("dot", &Dot);

@@ -31,6 +31,18 @@ void AddBoth(Registry& r, const std::string& name, const Lowering& lowering) {
   r.Add(name + ".Scalar", lowering);
 }
 
+// isin(elements, test_elements, assume_unique, invert) by comparing all pairs; the host's kernel sorts where the latter
+// are many.
+Result IsIn(AtenCall& c) {
+  constexpr int64_t kMostOnHost = 128, kMost = 1 << 14;
+  Tensor x = c.x(0), among = c.x(1);
+  if (among.elements() > (c.host_kernels() ? kMostOnHost : kMost)) return Result::Decline();
+  const int64_t last = x.rank();
+  Tensor equal = ir::Eq(ir::Unsqueeze(x, last), ir::Reshape(among, {among.elements()}));
+  Tensor found = ir::Reduce(ir::ReduceKind::any, equal, {last});
+  return c.boolean(3) ? ir::Not(found) : found;
+}
+
 }  // namespace
 
 void RegisterCompare(Registry& r) {
@@ -81,6 +93,7 @@ void RegisterCompare(Registry& r) {
   r.Add({"aten::masked_fill.Scalar", "aten::masked_fill.Tensor"}, [](AtenCall& c) -> Result {
     return ir::Select(c.as(1, DType::kBool), c.as(2, c.result_dtype()), c.as(0, c.result_dtype()));
   });
+  r.Add({"aten::isin.Tensor_Tensor", "aten::isin.Tensor_Scalar", "aten::isin.Scalar_Tensor"}, IsIn);
   r.Add("aten::isclose", [](AtenCall& c) -> Result {  // (a, b, rtol, atol, equal_nan)
     Tensor a = c.as(0, c.float_compute()), b = c.as(1, c.float_compute());
     Tensor bound = c.as(3, a.dtype()) + ir::Abs(c.as(2, a.dtype()) * b);

@@ -193,6 +193,20 @@ Result IndexPut(AtenCall& c) {  // (x, indices, values, accumulate)
   return ir::Transpose(ir::Reshape(written, split), inverse);
 }
 
+// histc(x, bins, min, max): how many elements lie in each of `bins` equal parts of [min, max]. That of a range which
+// the data decide is left to the host.
+Result Histogram(AtenCall& c) {
+  if (!c.is_static(2) || !c.is_static(3) || !(c.real(2) < c.real(3))) return Result::Decline();
+  const int64_t bins = c.integer(1, 100);
+  Tensor x = Flat(c.tensor(0));
+  const Tensor least = c.emitter().Constant(x.dtype(), c.real(2)), most = c.emitter().Constant(x.dtype(), c.real(3));
+  const Tensor within = (x >= least) & (x <= most);
+  const Tensor scaled = (x - least) * static_cast<double>(bins) / (most - least);
+  const Tensor bin = ir::Min(ir::Convert(ir::Select(within, scaled, 0), DType::kInt64), static_cast<double>(bins - 1));
+  const Tensor none = c.emitter().Constant(DType::kInt64, 0, {bins});
+  return ir::Scatter(ScatterKind::add, none, bin, ir::Convert(within, DType::kInt64), 0);
+}
+
 }  // namespace
 
 void RegisterIndex(Registry& r) {
@@ -205,6 +219,7 @@ void RegisterIndex(Registry& r) {
   r.Add("aten::scatter_add", [](AtenCall& c) -> Result { return ScatterInto(c, ScatterKind::add); });
   r.Add({"aten::scatter.reduce", "aten::scatter.value_reduce", "aten::scatter_reduce.two"}, ScatterReduce);
   r.Add("aten::index_add", IndexAdd);
+  r.Add("aten::histc", Histogram, kStaticScalars);
   r.Add("aten::index_copy", IndexCopy);
   r.Add({"aten::index_fill.int_Scalar", "aten::index_fill.int_Tensor"}, IndexFill);
   r.Add({"aten::index.Tensor", "aten::_unsafe_index.Tensor"}, IndexTensor);

@@ -52,6 +52,34 @@ Result AddOuter(AtenCall& c) {
   return Combine(c, outer, 3, 4);
 }
 
+// _grouped_mm(a, b, offsets, bias, out_dtype): group g lies along the one dim of 2-dim operands that 3-dim ones lack,
+// from offsets[g - 1] to offsets[g]. As one product in which nothing of a group meets another: what it costs is as many
+// times more as there are groups, which a matrix unit may afford. Rows beyond the last group are 0.
+Result GroupedProduct(AtenCall& c) {
+  Tensor a = c.tensor(0), b = c.tensor(1);
+  if (c.has(3) || a.dtype() != b.dtype()) return Result::Decline();
+  if (a.rank() == 3 && b.rank() == 3) return MatMul(a, b, c.result_dtype());
+  if (!c.is_tensor(2)) return Result::Decline();
+  const Tensor end = c.as(2, DType::kInt64);
+  const int64_t groups = end.size(0);
+  const Tensor begin = ir::SliceDim(ir::Pad(end, 0, {1}, {0}), 0, 0, groups);
+  // What of x belongs to the group that dim `group` numbers, told by the position along dim `along`; 0 elsewhere.
+  const auto own = [&](Tensor x, int64_t group, int64_t along) {
+    const Tensor at = c.emitter().Iota(DType::kInt64, x.dims(), along);
+    Shape dims(x.dims());
+    const auto bound = [&](Tensor of_group) { return ir::BroadcastAlong(of_group, dims, {group}); };
+    return ir::Select((at >= bound(begin)) & (at < bound(end)), x, 0);
+  };
+  const auto of_groups = [&](Tensor x, int64_t group) {  // repeated along a new dim
+    Shape dims(x.dims());
+    dims.insert(dims.begin() + group, groups);
+    return ir::BroadcastTo(ir::Unsqueeze(x, group), dims);
+  };
+  if (b.rank() == 3) return ir::Dot(own(of_groups(a, 1), 1, 0), b, {}, {}, {1, 2}, {0, 1}, c.result_dtype());
+  if (a.rank() == 3) return ir::Dot(a, own(of_groups(b, 0), 0, 2), {}, {}, {0, 2}, {0, 1}, c.result_dtype());
+  return ir::Dot(own(of_groups(a, 0), 0, 2), b, {}, {}, {2}, {0}, c.result_dtype());
+}
+
 }  // namespace
 
 void RegisterMatmul(Registry& r) {
@@ -60,6 +88,7 @@ void RegisterMatmul(Registry& r) {
   r.Add("aten::addmv", AddMatrixVector, kLibraryCall | kProducts);
   r.Add("aten::addbmm", AddBatchSum, kLibraryCall | kProducts);
   r.Add("aten::addr", AddOuter);
+  r.Add("aten::_grouped_mm", GroupedProduct, kLibraryCall | kProducts | kHostKernelFirst);
   r.Add("aten::mv", MatrixVector, kProducts);
   r.Add({"aten::dot", "aten::vdot"}, VectorVector, kProducts);
 }

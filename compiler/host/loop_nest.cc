@@ -105,18 +105,19 @@ class Analysis {
     if (low + c >= 0 && high + c < d) return {quotient, rest};
     for (auto [symbol, coefficient] : rest.terms) {
       const Symbol& s = nest_.symbols[symbol];
-      if (s.kind != Symbol::Kind::kLoop || coefficient <= 0 || coefficient >= d || !open_.Divides(coefficient, d))
-        continue;
-      int64_t factor = d / coefficient;
+      const int64_t step = std::abs(coefficient);
+      if (s.kind != Symbol::Kind::kLoop || step >= d || !open_.Divides(step, d)) continue;
+      int64_t factor = d / step;
       if (s.size > factor && open_.Divides(factor, s.size)) {
         split_ = {symbol, factor};
         return {Expr(), Expr()};
       }
     }
-    Expr q = quotient + Derived(Symbol::Kind::kDiv, rest, d, (high + c) / d + 1);
-    Expr r = Derived(Symbol::Kind::kMod, rest, d, d);
-    if (low + c < 0) failed_ = true;  // would need a floor division
-    return {q, r};
+    // What is below zero at times is divided from so many d higher on.
+    const int64_t above = low + c < 0 ? (d - 1 - low - c) / d : 0;
+    rest.constant += above * d;
+    Expr q = quotient + Constant(-above) + Derived(Symbol::Kind::kDiv, rest, d, (high + c) / d + above + 1);
+    return {q, Derived(Symbol::Kind::kMod, rest, d, d)};
   }
 
  private:

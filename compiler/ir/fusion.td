@@ -23,4 +23,11 @@ def Tpu_YieldOp : Tpu_Op<"yield", [Terminator, ParentOneOf<["FusionOp"]>]> {
   let assemblyFormat = "($values^ `:` type($values))? attr-dict";
 }
 
+def Tpu_UndefinedOp : Tpu_Op<"undefined"> {
+  let summary = "elements that nobody reads: the base of updates that replace all of them";
+  let description = [{ Made by host/place_updates.cc. }];
+  let results = (outs Tpu_Tensor:$result);
+  let assemblyFormat = "attr-dict `:` type($result)";
+}
+
 #endif

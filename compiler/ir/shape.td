@@ -24,14 +24,6 @@ def Tpu_IotaOp : Tpu_Op<"iota"> {
   let hasVerifier = 1;
 }
 
-def Tpu_UndefinedOp : Tpu_Op<"undefined"> {
-  let summary = "elements that nobody reads: the base of updates that replace all of them";
-  let description = [{ Of the host compiler (host/place_updates.cc). }];
-  let arguments = (ins);
-  let results = (outs Tpu_Tensor:$result);
-  let assemblyFormat = "attr-dict `:` type($result)";
-}
-
 def Tpu_ReshapeOp : Tpu_Op<"reshape", [SameOperandsAndResultElementType, Tpu_ViewLike]> {
   let summary = "the same elements in row-major order under other dims";
   let description = [{ C1. As many elements as the operand. }];

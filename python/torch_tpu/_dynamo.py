@@ -153,7 +153,23 @@ def _keep_steps_on_the_device(module):
     module.OptimizerVariable._set_capturable = _set_capturable
 
 
+def _infer_grouped_products(module):
+    """torch infers those of bf16 alone; models multiply by groups on a tpu in any type, and compiled."""
+    import torch
+
+    @module.register_op_impl(torch.ops.aten._grouped_mm.default)
+    def grouped_mm(fake_mode, func, a, b, offs=None, bias=None, out_dtype=None):
+        if a.device.type != "tpu" or (a.dim() == b.dim() == 2 and offs is None):
+            return NotImplemented
+        sizes = [a.shape[-2], b.shape[-1]]
+        if a.dim() == b.dim():
+            sizes.insert(0, a.shape[0] if a.dim() == 3 else offs.shape[0])
+        with fake_mode:
+            return torch.empty(sizes, dtype=out_dtype or a.dtype, device=a.device)
+
+
 _ON_IMPORT = {
+    "torch._subclasses.fake_impls": _infer_grouped_products,
     "torch._dynamo.trace_rules": _run_our_python_as_it_is,
     "torch._dynamo.device_interface": _register_interface,
     "torch._functorch._aot_autograd.utils": _register_random,

@@ -15,7 +15,9 @@ def register():
     from torch.distributed import distributed_c10d as c10d
 
     _C.bind_process_group()
-    c10d.Backend.register_backend("tpu", _make, devices=["tpu"])
+    # The latter is the device's default. By the former Hugging Face's libraries know it, after TorchTPU's.
+    for name in ("tpu_dist", "tpu"):
+        c10d.Backend.register_backend(name, _make, devices=["tpu"])
     _lead_groups_that_have_it(c10d)
     _dynamo.register_on_import({"torch.distributed.fsdp._fully_shard._fsdp_collectives": _gather_without_copy_in})
 

@@ -46,7 +46,8 @@ CHOSEN = """
 
     local = int(os.environ["LOCAL_RANK"])
     device = torch.device("tpu", local)
-    for arguments in ({}, {"backend": "tpu"}, {"backend": "cpu:gloo,tpu:tpu"}, {"device_id": device}):
+    named = [{"backend": name} for name in ("tpu", "tpu_dist", "cpu:gloo,tpu:tpu")]
+    for arguments in ({}, *named, {"device_id": device}):
         torch.tpu.set_device(local)
         dist.init_process_group(**arguments)
         x = torch.full((3,), float(dist.get_rank()), device="tpu")

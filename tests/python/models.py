@@ -80,6 +80,26 @@ def llama():
     return TokenLoss(LlamaForCausalLM(llama_config()), lambda output: output.logits), tokens
 
 
+def mixtral():
+    from transformers import MixtralConfig, MixtralForCausalLM
+
+    config = MixtralConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        num_local_experts=4,
+        num_experts_per_tok=2,
+        max_position_embeddings=64,
+        bos_token_id=0,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
+    return TokenLoss(MixtralForCausalLM(config), lambda output: output.logits), tokens
+
+
 class Residual(nn.Module):
     def __init__(self, inputs, outputs, stride):
         super().__init__()
@@ -178,4 +198,4 @@ def lstm():
     return TokenLoss(Lstm()), tokens
 
 
-MODELS = {f.__name__: f for f in (gpt, bert, llama, resnet18, unet, lstm)}
+MODELS = {f.__name__: f for f in (gpt, bert, llama, mixtral, resnet18, unet, lstm)}

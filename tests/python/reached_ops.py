@@ -97,6 +97,13 @@ SAMPLES = {
     "_has_compatible_shallow_copy_type": (lambda x: setattr(y := x.clone(), "data", x * 2) or y, (X,)),
     "_index_put_impl_": (_in_place(lambda x, i, v: x.index_put_((i,), v, accumulate=True)), (X, INDEX, _floats(4, 8))),
     "_local_scalar_dense": (lambda x: torch.tensor(x[2, 3].item()), (X,)),
+    "_grouped_mm": (
+        lambda a, b, c, ends: [
+            _backward(lambda x, y: F.grouped_mm(x, y, offs=ends))(*pair)
+            for pair in ((a, b), (b, c.T.contiguous()), (a.T.contiguous(), c))  # rows, columns, parts of sums
+        ],
+        (_floats(12, 8), _floats(3, 8, 16), _floats(12, 16), torch.tensor([4, 4, 12], dtype=torch.int32)),
+    ),
     "_log_softmax": (lambda x: F.log_softmax(x, -1), (X,)),
     "_log_softmax_backward_data": (_backward(lambda x: F.log_softmax(x, -1)), (X,)),
     "_softmax": (lambda x: F.softmax(x, 0), (X,)),
@@ -145,11 +152,13 @@ SAMPLES = {
     "gelu": (F.gelu, (X,)),
     "gelu_backward": (_backward(F.gelu), (X,)),
     "gt.Scalar": (lambda x: x > 0, (X,)),
+    "histc": (lambda x: torch.histc(x, 7, -1.5, 2), (X,)),
     "huber_loss": (F.huber_loss, (X, Y)),
     "huber_loss_backward": (_backward(F.huber_loss), (X, Y)),
     "index.Tensor": (lambda x, i: x[i], (X, INDEX)),
     "index_copy": (lambda x, i, v: x.index_copy(0, i, v), (X, torch.tensor([4, 1]), _floats(2, 8))),
     "index_select": (lambda x, i: x.index_select(1, i), (X, INDEX)),
+    "isin.Tensor_Tensor": (torch.isin, (LABELS, INDEX)),
     "isneginf": (torch.isneginf, (torch.tensor([1.0, -torch.inf, torch.inf, torch.nan]),)),
     "leaky_relu": (F.leaky_relu, (X,)),
     "leaky_relu_backward": (_backward(F.leaky_relu), (X,)),

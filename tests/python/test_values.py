@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from helpers import EMBEDDED, assert_same, check, compiled
+from helpers import EMBEDDED, assert_same, check, compiled, on_both
 
 DTYPES = [
     torch.bool,
@@ -453,3 +453,59 @@ def test_results_lie_as_the_cpus_lie(rows):
 @pytest.mark.parametrize("rows", [3, 100])
 def test_eigenvectors_lie_as_the_cpus_lie(rows):
     check(lambda x: torch.linalg.eig(x)[1].stride(), torch.eye(rows) + torch.arange(float(rows)).diag())
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.int64])
+def test_histograms_of_integers_are_counted_as_on_cuda(dtype):
+    x = torch.tensor([3, 0, 7, 7, 2, 9, 1, 3, 200 if dtype == torch.uint8 else -5], dtype=dtype)
+
+    def program(x, bins, least, most):
+        counts = torch.histc(x if x.device.type == "tpu" else x.double(), bins, least, most)
+        return counts.to(x.dtype)
+
+    for arguments in ((8, 0, 7), (3, 0, 9), (5, 1, 8), (4, 0, 0)):
+        check(program, x, *arguments)
+    assert torch.histc(x.to("tpu"), 8, 0, 7).dtype == dtype
+
+
+def test_histograms():
+    x = torch.randn(1000, generator=torch.Generator().manual_seed(0))
+    x[:4] = torch.tensor([math.nan, math.inf, 2, -1])
+
+    def program(x):
+        edges = (x * 4).round() / 4  # many on the borders between bins
+        return [torch.histc(y, bins, -1, 2) for y in (x, edges, x.double()) for bins in (1, 7, 12)]
+
+    check(program, x)
+
+
+def test_isin(metrics):
+    def program(x, among):
+        found = [torch.isin(x, y, invert=invert) for y in (among, among[:0], 3) for invert in (False, True)]
+        return *found, torch.isin(3, among), torch.isin(x.double(), among), torch.isin(x, among.double() + 0.5)
+
+    check(program, torch.arange(24).reshape(2, 3, 4) % 7, torch.tensor([[3, 5], [-1, 0]]))
+    assert not torch.tpu.explain().host_kernels
+
+
+def grouped_operands(dtype, form):
+    generator = torch.Generator().manual_seed(0)
+    shapes = {"rows": ((16, 8), (4, 8, 24)), "columns": ((4, 8, 24), (24, 16)), "parts": ((8, 16), (16, 24))}[form]
+    operands = [torch.randn(shape, generator=generator).to(dtype) for shape in shapes]
+    return *operands, torch.tensor([3, 3, 9, 16], dtype=torch.int32)
+
+
+@pytest.mark.parametrize("form", ["rows", "columns", "parts"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_products_by_groups(dtype, form):
+    multiply = torch.nn.functional.grouped_mm
+
+    def program(a, b, ends, function=multiply):
+        a, b = a.requires_grad_(), b.requires_grad_()
+        product = function(a, b, offs=ends)
+        return product.detach(), *torch.autograd.grad(product.float().square().sum(), (a, b))
+
+    operands = grouped_operands(dtype, form)
+    check(program, *operands)
+    whole = compiled(lambda a, b, offs: multiply(a, b, offs=offs), fullgraph=True)
+    assert_same(on_both(program, *operands)[0], program(*(t.to("tpu") for t in operands), whole))

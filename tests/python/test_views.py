@@ -317,3 +317,16 @@ def test_resize_grows_and_shrinks():
         return kept, x, y, w
 
     check(program, torch.arange(3.0))
+
+
+def test_reversed_elements_are_read_in_other_dims():
+    def program(x):
+        runs = x.flip(0, 1).reshape(-1)
+        return (
+            (x.flip(0, 1).flip(0) != 0).expand(2, 4, 5),
+            runs.reshape(5, 4).flip(1).reshape(2, 10) * 2,
+            runs[1:19].reshape(3, 6).flip(0) * 2,
+            torch.cat([runs[3:], x.reshape(-1)]).flip(0)[:36].reshape(4, 9).flip(1).reshape(6, 6).t() * 3,
+        )
+
+    check(program, torch.randn(4, 5, generator=torch.Generator().manual_seed(0)))
