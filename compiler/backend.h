@@ -11,6 +11,7 @@
 #include "compiler/fragment.h"
 #include "compiler/tuning.h"
 #include "runtime/exchange.h"
+#include "runtime/polynomial.h"
 #include "runtime/program.h"
 
 namespace tpu {
@@ -24,10 +25,12 @@ class CompilerBackend {
   // Tunings that may be faster than `tuning`, which made this program: it with one knob turned. A few, the likeliest
   // first.
   virtual std::vector<Tuning> Candidates(const Program& program, const Tuning& tuning) const { return {}; }
-  // One program for every value, from the first of `sizes` to the last, of the size at which `fragments` are otherwise
-  // the same fragment; for Device::LoadFamily. FailedPrecondition where sizes are compiled differently.
+  // One program for all values between those of `points` of the size, or the two, in which `fragments`, one at each
+  // point and the largest last, are otherwise the same; for Device::LoadFamily. FailedPrecondition where they are
+  // compiled differently.
   virtual bool WritesFamilies() const { return false; }
-  virtual absl::StatusOr<Program> CompileFamily(absl::Span<const Fragment> fragments, absl::Span<const int64_t> sizes) {
+  virtual absl::StatusOr<Program> CompileFamily(absl::Span<const Fragment> fragments,
+                                                absl::Span<const SizePoint> points) {
     return absl::UnimplementedError("this backend writes no programs for many sizes");
   }
   // True when a program may hold calls of host kernels: its devices run those in place, on their own memory.

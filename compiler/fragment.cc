@@ -49,6 +49,11 @@ bool MayBeSize(const Call& call, int64_t number) {
   return number > kMostChoices || number < -kMostChoices || call.op == "tpu::view" || call.op == "tpu::update";
 }
 
+// Sizes stand with sizes, however small.
+bool MayBeSizes(const Call& call, const std::vector<int64_t>& list) {
+  return std::any_of(list.begin(), list.end(), [&](int64_t number) { return MayBeSize(call, number); });
+}
+
 // visit(number) for each that may be a size, in an order that structure alone decides.
 template <typename Calls, typename Visit>
 void VisitSizes(Calls& call, Visit visit) {
@@ -56,9 +61,7 @@ void VisitSizes(Calls& call, Visit visit) {
     if (auto* number = std::get_if<int64_t>(&argument.attribute)) {
       if (MayBeSize(call, *number)) visit(*number);
     } else if (auto* list = std::get_if<std::vector<int64_t>>(&argument.attribute)) {
-      for (auto& item : *list) {
-        if (MayBeSize(call, item)) visit(item);
-      }
+      if (MayBeSizes(call, *list)) std::for_each(list->begin(), list->end(), visit);
     }
   }
   for (auto& operand : call.operands) {
@@ -152,11 +155,10 @@ class Digest {
 
  private:
   static Attribute WithoutSizes(const Call& call, Attribute attribute) {
-    auto hide = [&](int64_t& number) {
-      if (MayBeSize(call, number)) number = INT64_MAX;
-    };
-    if (auto* number = std::get_if<int64_t>(&attribute)) hide(*number);
-    if (auto* list = std::get_if<std::vector<int64_t>>(&attribute)) std::for_each(list->begin(), list->end(), hide);
+    if (auto* number = std::get_if<int64_t>(&attribute); number && MayBeSize(call, *number)) *number = INT64_MAX;
+    if (auto* list = std::get_if<std::vector<int64_t>>(&attribute); list && MayBeSizes(call, *list)) {
+      std::fill(list->begin(), list->end(), INT64_MAX);
+    }
     return attribute;
   }
 

@@ -119,8 +119,9 @@ struct Fragment {
   // Content hash, equal in every process: 32 hex digits.
   std::string StableKey() const;
 
-  // Every number that may be a size: dims of tensors, and numbers among the arguments unless they are so small that
-  // they tell a dimension or a choice. Fragments of one StructureKey have them in the same places.
+  // Every number that may be a size: dims of tensors, and numbers among the arguments unless they, and all that stand
+  // in a list with them, are so small that they tell a dimension or a choice. Fragments of one StructureKey have them
+  // in the same places.
   std::vector<int64_t> Sizes() const;
   // Of everything else.
   std::string StructureKey() const;

@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "jit/engine.h"
 #include "jit/tuning.h"
 #include "runtime/fork.h"
@@ -239,10 +240,14 @@ void CompilePool::DoFamily(FragmentFamily& family) {
   Metrics& metrics = Metrics::Get();
   while (const std::optional<FragmentFamily::Order> order = family.Take()) {
     const Fragment& first = order->fragments.front();
-    const std::string key = KeyOf(absl::StrCat(first.StableKey(), order->fragments.back().StableKey()));
-    CompileRecord record{key,
-                         absl::StrCat(first.Summary(), ", sizes ", order->sizes.front(), " to ", order->sizes.back()),
-                         "disk", 0, static_cast<int>(first.nodes.size())};
+    std::string points, ranges;
+    for (const SizePoint& point : order->points) absl::StrAppend(&points, "|", absl::StrJoin(point, ","));
+    for (size_t d = 0; d < order->least.size(); ++d) {
+      absl::StrAppend(&ranges, d == 0 ? "" : " by ", order->least[d], " to ", order->most[d]);
+    }
+    const std::string key = KeyOf(absl::StrCat(first.StableKey(), order->fragments.back().StableKey(), points));
+    CompileRecord record{key, absl::StrCat(first.Summary(), ", sizes ", ranges), "disk", 0,
+                         static_cast<int>(first.nodes.size())};
     const auto start = std::chrono::steady_clock::now();
     std::vector<std::unique_ptr<ExecutableFamily>> programs;
     const auto load = [&](const absl::StatusOr<Program>& program) {
@@ -260,14 +265,14 @@ void CompilePool::DoFamily(FragmentFamily& family) {
       metrics.disk_cache_hits.fetch_add(1, std::memory_order_relaxed);
     } else {
       const absl::Status status =
-          load(Compiled(key, [&] { return engine_.backend().CompileFamily(order->fragments, order->sizes); }));
+          load(Compiled(key, [&] { return engine_.backend().CompileFamily(order->fragments, order->points); }));
       record.outcome = status.ok() ? "compiled" : std::string(status.message());
       if (!status.ok()) programs.clear();
     }
     record.milliseconds = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
     metrics.RecordCompile(std::move(record));
     if (programs.empty()) continue;
-    family.Set(std::move(programs));
+    family.Set(*order, std::move(programs));
     return;
   }
 }

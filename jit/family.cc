@@ -1,13 +1,20 @@
 #include "jit/family.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 
+#include "absl/container/flat_hash_set.h"
 #include "jit/metrics.h"
 
 namespace tpu {
 namespace {
 
-constexpr size_t kMostSeen = 8;
+constexpr size_t kMostSeen = 12;
+constexpr size_t kMostPrograms = 4;
+constexpr size_t kLeastDistinct = 3;           // values that a size has among those seen
+constexpr size_t kMostCandidates = 4;          // that are tried as the sizes which others follow
+constexpr size_t kLeastFit = 4, kMostFit = 6;  // fragments that a fit is found from; of one size three may do
 // Below the second, a size meets others (heads, channels, pieces) by chance easily; below the first always.
 constexpr int64_t kLeastSize = 3, kSafeSize = 11;
 constexpr int64_t kLeastSpan = 32;  // that a range goes up to
@@ -19,34 +26,57 @@ bool IsPrime(int64_t n) {
   return n > 1;
 }
 
-// Sizes such that whatever divides a number of the program at all of them divides it always, and that have few divisors
-// otherwise, so that nothing is divided by chance. Numbers k * size and k * size^2: primes do. With k * size + c: twice
-// a prime among them, as then their differences have no common divisor; with squares also three times a prime, for what
-// divides by three. The first is not above `least` where there is one, the last the greatest prime not above `most`.
-// Nothing: there are none.
-std::optional<std::vector<int64_t>> SizesBetween(int64_t least, int64_t most, absl::Span<const Polynomial> numbers) {
-  bool sums = false, sums_of_squares = false;
+// How numbers follow one of the sizes: some are sums of terms of different powers of it, of its square among them.
+struct Sums {
+  bool any = false, of_squares = false;
+};
+
+Sums SumsIn(size_t size, absl::Span<const Polynomial> numbers) {
+  Sums sums;
   for (const Polynomial& number : numbers) {
-    const auto& [constant, linear, square] = number.coefficients;
-    const bool sum = (constant != 0) + (linear != 0) + (square != 0) > 1;
-    sums |= sum;
-    sums_of_squares |= sum && square != 0;
+    bool power[Polynomial::kPowers] = {};
+    for (size_t term = 0; term < number.terms.size(); ++term) {
+      if (number.terms[term] != 0) power[size == 0 ? term % Polynomial::kPowers : term / Polynomial::kPowers] = true;
+    }
+    const bool sum = power[0] + power[1] + power[2] > 1;
+    sums.any |= sum;
+    sums.of_squares |= sum && power[2];
   }
+  return sums;
+}
+
+// Values of one size such that whatever divides a number of the program at all of them divides it always, and that have
+// few divisors otherwise, so that nothing is divided by chance. Numbers k * size and k * size^2: primes do. With
+// k * size + c: differences without a common divisor, for which twice a prime is among them; with squares also three
+// times a prime, for what divides by three. What divides a number that follows two sizes, at all pairs of such values,
+// divides it always, too: first all its values along the one, then along the other. None is made of a prime in `taken`.
+// At least four, which tell a square from what is none. The first is not above `least` where there is one, the last the
+// greatest prime not above `most`. Nothing: there are none.
+std::optional<std::vector<int64_t>> SizesBetween(int64_t least, int64_t most, Sums sums, std::vector<int64_t>& taken) {
+  const auto free = [&](int64_t n) { return IsPrime(n) && std::find(taken.begin(), taken.end(), n) == taken.end(); };
   int64_t first = std::max(least, kLeastSize);
-  while (!IsPrime(first)) --first;
+  while (first > kLeastSize && !free(first)) --first;
+  while (!free(first)) ++first;
   int64_t second = first + 1;
-  while (!IsPrime(second)) ++second;
+  while (!free(second)) ++second;
   int64_t last = most;
-  while (last > second && !IsPrime(last)) --last;
-  std::vector<int64_t> sizes{first, second};
-  for (const int64_t times : {sums ? 2 : 1, sums_of_squares ? 3 : 0}) {
+  while (last > second && !free(last)) --last;
+  std::vector<int64_t> sizes{first, second}, primes{first, second, last};
+  for (const int64_t times : {sums.any ? 2 : 1, sums.of_squares ? 3 : 0}) {
     if (times == 0) continue;
-    int64_t prime = std::max((sizes.back() + last) / 2, sizes.back() + 1) / times;
-    while (prime * times <= sizes.back() || !IsPrime(prime)) ++prime;
+    const int64_t after = sizes.back();
+    const auto fits = [&](int64_t prime) {
+      return prime * times > after && free(prime) && std::find(primes.begin(), primes.end(), prime) == primes.end() &&
+             (times != 2 || std::gcd(std::gcd(prime * times - first, second - first), last - first) == 1);
+    };
+    int64_t prime = std::max((after + last) / 2, after + 1) / times;
+    while (prime * times < last && !fits(prime)) ++prime;
     sizes.push_back(prime * times);
+    primes.push_back(prime);
   }
   if (sizes.back() >= last) return std::nullopt;
   sizes.push_back(last);
+  taken.insert(taken.end(), primes.begin(), primes.end());
   return sizes;
 }
 
@@ -69,136 +99,242 @@ bool ViewsReachAs(const Fragment& like, const Fragment& fragment) {
   return true;
 }
 
-}  // namespace
-
-bool FragmentFamily::Add(const Fragment& fragment) {
-  Sizes sizes = fragment.Sizes();
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (state_ == State::kFailed || state_ == State::kWanted) return false;
-  if (state_ == State::kReady) {
-    const int64_t size = sizes[place_];
-    if (!Holds(sizes) || size < kLeastSize || (size >= served_least_ && size <= served_most_)) return false;
-    least_ = std::min(least_, size);
-    most_ = std::max(most_, size);
-    attempt_ = 0;
-  } else {
-    seen_.push_back(std::move(sizes));
-    if (!Fit()) {
-      if (seen_.size() >= kMostSeen) state_ = State::kFailed;
-      return false;
-    }
+bool Between(const SizePoint& least, const SizePoint& sizes, const SizePoint& most) {
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    if (sizes[d] < least[d] || sizes[d] > most[d]) return false;
   }
-  state_ = State::kWanted;
   return true;
 }
 
-// Whether the latest of those seen and some earlier ones differ by one size.
-bool FragmentFamily::Fit() {
-  const size_t last = seen_.size() - 1;
-  for (size_t i = 0; i < last; ++i) {
-    for (size_t j = i + 1; j < last; ++j) {
-      if (!FitThrough({&seen_[i], &seen_[j], &seen_[last]})) continue;
-      const bool square =
-          std::any_of(numbers_.begin(), numbers_.end(), [](const Polynomial& p) { return p.coefficients[2] != 0; });
-      const auto fits = std::count_if(seen_.begin(), seen_.end(), [&](const Sizes& sizes) { return Holds(sizes); });
-      if (fits < (square ? 4 : 3)) continue;  // three points lie on some parabola
-      least_ = INT64_MAX;
-      most_ = 0;
-      for (const Sizes& sizes : seen_) {
-        if (!Holds(sizes)) continue;
-        least_ = std::min(least_, sizes[place_]);
-        most_ = std::max(most_, sizes[place_]);
-      }
+}  // namespace
+
+SizePoint FragmentFamily::Members::SizesOf(const Numbers& of) const {
+  SizePoint sizes;
+  for (const size_t place : places) sizes.push_back(of[place]);
+  return sizes;
+}
+
+bool FragmentFamily::Members::Hold(const Numbers& of) const {
+  const SizePoint sizes = SizesOf(of);
+  return std::equal(of.begin(), of.end(), numbers.begin(), numbers.end(),
+                    [&](int64_t value, const Polynomial& number) { return number.At(sizes) == value; });
+}
+
+void FragmentFamily::Members::Reach(const SizePoint& sizes) {
+  if (least.empty()) least = most = sizes;
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    least[d] = std::min(least[d], sizes[d]);
+    most[d] = std::max(most[d], sizes[d]);
+  }
+}
+
+std::vector<FragmentFamily::Served>::iterator FragmentFamily::Find(const Members& members) {
+  return std::find_if(served_.begin(), served_.end(), [&](const Served& served) {
+    return served.members.places == members.places && served.members.numbers == members.numbers;
+  });
+}
+
+bool FragmentFamily::wanted() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return wanted_.has_value();
+}
+
+bool FragmentFamily::ready() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return !served_.empty();
+}
+
+bool FragmentFamily::Add(const Fragment& fragment) {
+  Numbers numbers = fragment.Sizes();
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (wanted_) return false;
+  size_t most_sizes = most_sizes_;
+  for (const Served& served : served_) {
+    if (!served.members.Hold(numbers)) continue;
+    const SizePoint sizes = served.members.SizesOf(numbers);
+    if (Between(served.least, sizes, served.most)) return false;
+    if (*std::min_element(sizes.begin(), sizes.end()) >= kLeastSize) {
+      if (served.widest || Between(served.members.least, sizes, served.members.most)) return false;
+      Want(served.members);
+      wanted_->Reach(sizes);
       return true;
     }
+    most_sizes = std::min(most_sizes, sizes.size() - 1);  // of two, the one may often be 1
   }
-  return false;
+  if (most_sizes == 0 || seen_.size() >= kMostSeen || served_.size() >= kMostPrograms) return false;
+  Note(std::move(numbers));
+  std::optional<Members> fit = Fit(most_sizes);
+  if (!fit) return false;
+  Want(*std::move(fit));
+  return true;
 }
 
-bool FragmentFamily::FitThrough(absl::Span<const Sizes* const> three) {
-  const Sizes &a = *three[0], &b = *three[1], &c = *three[2];
-  constexpr int kMostPlaces = 4;  // that are tried as the size which others follow
-  int tried = 0;
-  for (place_ = 0; place_ < a.size() && tried < kMostPlaces; ++place_) {
-    const int64_t at[] = {a[place_], b[place_], c[place_]};
-    if (at[0] == at[1] || at[1] == at[2] || at[0] == at[2]) continue;
-    ++tried;
-    numbers_.clear();
-    for (size_t i = 0; i < a.size(); ++i) {
-      const std::optional<Polynomial> number = Polynomial::Through(at, {a[i], b[i], c[i]});
-      if (!number) break;
-      numbers_.push_back(*number);
+void FragmentFamily::Note(Numbers numbers) {
+  // Most places have the same numbers as an earlier one.
+  absl::flat_hash_map<std::pair<size_t, int64_t>, size_t> first;
+  like_.resize(numbers.size());
+  distinct_.clear();
+  for (size_t place = 0; place < numbers.size(); ++place) {
+    const auto [it, fresh] = first.try_emplace({like_[place], numbers[place]}, place);
+    if (fresh) distinct_.push_back(place);
+    like_[place] = it->second;
+  }
+  seen_.push_back(std::move(numbers));
+}
+
+// What the latest of those seen and some earlier ones are members of.
+std::optional<FragmentFamily::Members> FragmentFamily::Fit(size_t most_sizes) const {
+  const size_t last = seen_.size() - 1;
+  std::optional<Members> found;
+  for (size_t i = 0; i < last && !found; ++i) {
+    for (size_t j = i + 1; j < last && !found; ++j) found = FitThrough({&seen_[last], &seen_[i], &seen_[j]}, 1);
+  }
+  for (size_t sizes = 1; sizes <= most_sizes; ++sizes) {
+    std::vector<const Numbers*> latest;
+    for (size_t i = seen_.size(); i-- > 0 && latest.size() < kMostFit && !found;) {
+      latest.push_back(&seen_[i]);
+      if (latest.size() >= kLeastFit) found = FitThrough(latest, sizes);
     }
-    if (numbers_.size() == a.size()) return true;
   }
-  return false;
+  if (!found) return std::nullopt;
+  for (const Numbers& numbers : seen_) {
+    if (found->Hold(numbers)) found->Reach(found->SizesOf(numbers));
+  }
+  return found;
 }
 
-bool FragmentFamily::Holds(const Sizes& sizes) const {
-  const int64_t size = sizes[place_];
-  return std::equal(sizes.begin(), sizes.end(), numbers_.begin(), numbers_.end(),
-                    [&](int64_t value, const Polynomial& number) { return number.At(size) == value; });
+// `those`: the latest first.
+std::optional<FragmentFamily::Members> FragmentFamily::FitThrough(absl::Span<const Numbers* const> those,
+                                                                  size_t sizes) const {
+  std::vector<size_t> candidates;  // places that may be a size which others follow
+  for (const size_t place : distinct_) {
+    absl::flat_hash_set<int64_t> values;
+    for (const Numbers* numbers : those) values.insert((*numbers)[place]);
+    const bool changes = values.size() >= kLeastDistinct && (*those[0])[place] >= kLeastSize;
+    if (changes && candidates.size() < kMostCandidates) candidates.push_back(place);
+  }
+  const auto fit = [&](const std::vector<size_t>& places) -> std::optional<Members> {
+    Members members{places, std::vector<Polynomial>(like_.size()), {}, {}};
+    std::vector<SizePoint> points;
+    for (const Numbers* numbers : those) points.push_back(members.SizesOf(*numbers));
+    for (const size_t place : distinct_) {
+      std::vector<int64_t> values;
+      for (const Numbers* numbers : those) values.push_back((*numbers)[place]);
+      const std::optional<Polynomial> number = Polynomial::Through(points, values);
+      if (!number) return std::nullopt;
+      members.numbers[place] = *number;
+    }
+    for (size_t place = 0; place < like_.size(); ++place) members.numbers[place] = members.numbers[like_[place]];
+    return members;
+  };
+  std::optional<Members> found;
+  for (size_t i = 0; i < candidates.size() && !found; ++i) {
+    if (sizes == 1) found = fit({candidates[i]});
+    for (size_t j = i + 1; j < candidates.size() && sizes == 2 && !found; ++j) {
+      found = fit({candidates[i], candidates[j]});
+    }
+  }
+  return found;
 }
 
-std::optional<FragmentFamily::Order> FragmentFamily::OrderFor(int64_t least, int64_t most) const {
-  const auto at = [&](int64_t size) {
-    Sizes values;
-    for (const Polynomial& number : numbers_) values.push_back(number.At(size));
+std::optional<FragmentFamily::Order> FragmentFamily::OrderFor(const SizePoint& least, const SizePoint& most) const {
+  const auto at = [&](const SizePoint& sizes) {
+    Numbers values;
+    for (const Polynomial& number : wanted_->numbers) values.push_back(number.At(sizes));
     return first_.WithSizes(values);
   };
-  // Where a part of something fixed is read (of a table of positions), only sizes within that.
-  const Fragment like = at((least_ + most_) / 2);
-  int64_t reach = least;
-  for (int64_t beyond = most + 1; reach + 1 < beyond;) {
-    const int64_t middle = reach + (beyond - reach) / 2;
-    (ViewsReachAs(like, at(middle)) ? reach : beyond) = middle;
-  }
-  const std::optional<std::vector<int64_t>> sizes = SizesBetween(least, reach, numbers_);
-  if (!sizes) return std::nullopt;
-  // What follows the size must not become nothing, or one, on the way.
-  for (const Polynomial& number : numbers_) {
-    const bool follows = number.coefficients[1] != 0 || number.coefficients[2] != 0;
-    if (follows && (number.At(sizes->front()) < 2 || number.At(sizes->back()) < 2)) return std::nullopt;
-  }
+  SizePoint middle;
+  for (size_t d = 0; d < least.size(); ++d) middle.push_back((wanted_->least[d] + wanted_->most[d]) / 2);
+  const Fragment like = at(middle);
   Order order;
-  order.sizes = *sizes;
-  for (int64_t size : *sizes) order.fragments.push_back(at(size));
+  std::vector<int64_t> taken;  // first of all by what is no size
+  for (const Polynomial& number : wanted_->numbers) taken.insert(taken.end(), number.terms.begin(), number.terms.end());
+  for (size_t d = 0; d < least.size(); ++d) {
+    // Where a part of something fixed is read (of a table of positions), only sizes within that.
+    int64_t reach = least[d];
+    for (int64_t beyond = most[d] + 1; reach + 1 < beyond;) {
+      SizePoint sizes = middle;
+      sizes[d] = reach + (beyond - reach) / 2;
+      (ViewsReachAs(like, at(sizes)) ? reach : beyond) = sizes[d];
+    }
+    const std::optional<std::vector<int64_t>> values =
+        SizesBetween(least[d], reach, SumsIn(d, wanted_->numbers), taken);
+    if (!values) return std::nullopt;
+    order.least.push_back(values->front());
+    order.most.push_back(values->back());
+    std::vector<SizePoint> points;
+    for (const SizePoint& point : order.points.empty() ? std::vector<SizePoint>{{}} : order.points) {
+      for (const int64_t value : *values) {
+        points.push_back(point);
+        points.back().push_back(value);
+      }
+    }
+    order.points = std::move(points);
+  }
+  const auto product = [](const SizePoint& point) {
+    return std::accumulate(point.begin(), point.end(), int64_t{1}, std::multiplies<>());
+  };
+  std::sort(order.points.begin(), order.points.end(),
+            [&](const SizePoint& a, const SizePoint& b) { return product(a) < product(b); });
+  for (const SizePoint& point : order.points) {
+    // What follows the sizes must not become nothing, or one, on the way.
+    for (const Polynomial& number : wanted_->numbers) {
+      const bool follows = std::any_of(number.terms.begin() + 1, number.terms.end(), [](int64_t c) { return c != 0; });
+      if (follows && number.At(point) < 2) return std::nullopt;
+    }
+    order.fragments.push_back(at(point));
+    if (!ViewsReachAs(like, order.fragments.back())) return std::nullopt;
+  }
   return order;
 }
 
 std::optional<FragmentFamily::Order> FragmentFamily::Take() {
   std::lock_guard<std::mutex> lock(mutex_);
+  struct Range {
+    bool half;       // of the least that was seen
+    int64_t least;   // at least
+    int64_t beyond;  // times the most
+  };
   // A wide range first, for what is yet to come; what is compiled alike over less may not be over more.
-  const std::pair<int64_t, int64_t> ranges[] = {
-      {least_ / 2, 4}, {least_, 4}, {std::max(least_, kSafeSize), 4}, {std::max(least_, kSafeSize), 2}, {least_, 1}};
-  while (attempt_ < std::size(ranges)) {
-    const auto [least, beyond] = ranges[attempt_++];
-    std::optional<Order> order = OrderFor(least, std::max(most_, kLeastSpan) * beyond);
-    if (!order) continue;
-    ordered_least_ = order->sizes.front();
-    ordered_most_ = order->sizes.back();
-    return order;
+  constexpr Range kRanges[] = {
+      {true, 0, 4}, {false, 0, 4}, {false, kSafeSize, 4}, {false, kSafeSize, 2}, {false, 0, 1}};
+  while (attempt_ < std::size(kRanges)) {
+    const Range& range = kRanges[attempt_++];
+    SizePoint least, most;
+    for (size_t d = 0; d < wanted_->least.size(); ++d) {
+      least.push_back(std::max(wanted_->least[d] / (range.half ? 2 : 1), range.least));
+      most.push_back(std::max(wanted_->most[d], kLeastSpan) * range.beyond);
+    }
+    if (std::optional<Order> order = OrderFor(least, most)) return order;
   }
-  state_ = programs_.empty() ? State::kFailed : State::kReady;
+  const auto known = Find(*wanted_);
+  if (known != served_.end()) {
+    known->widest = true;
+  } else {
+    most_sizes_ = wanted_->places.size() - 1;
+  }
+  wanted_.reset();
   return std::nullopt;
 }
 
-void FragmentFamily::Set(std::vector<std::unique_ptr<ExecutableFamily>> programs) {
+void FragmentFamily::Set(const Order& order, std::vector<std::unique_ptr<ExecutableFamily>> programs) {
   std::lock_guard<std::mutex> lock(mutex_);
-  programs_ = std::move(programs);
-  served_least_ = ordered_least_;
-  served_most_ = ordered_most_;
-  state_ = State::kReady;
+  auto known = Find(*wanted_);
+  if (known == served_.end()) known = served_.insert(known, Served());
+  *known = {*std::move(wanted_), order.least, order.most, std::move(programs)};
+  wanted_.reset();
 }
 
 std::unique_ptr<Executable> FragmentFamily::At(const Fragment& fragment, int device) {
-  const Sizes sizes = fragment.Sizes();
+  const Numbers numbers = fragment.Sizes();
   std::lock_guard<std::mutex> lock(mutex_);
-  if (programs_.empty()) return nullptr;
-  const int64_t size = sizes[place_];
-  if (size < served_least_ || size > served_most_ || !Holds(sizes)) return nullptr;
-  absl::StatusOr<std::unique_ptr<Executable>> executable = programs_[device]->At(size);
-  return executable.ok() ? *std::move(executable) : nullptr;
+  for (Served& served : served_) {
+    const SizePoint sizes = served.members.SizesOf(numbers);
+    if (!Between(served.least, sizes, served.most) || !served.members.Hold(numbers)) continue;
+    absl::StatusOr<std::unique_ptr<Executable>> executable = served.programs[device]->At(sizes);
+    if (executable.ok()) return *std::move(executable);
+  }
+  return nullptr;
 }
 
 std::shared_ptr<FragmentFamily> FamilyTable::Find(const Fragment& fragment) {

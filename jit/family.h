@@ -1,9 +1,10 @@
-// Fragments that differ in one size only, and the one program that serves them all.
+// Fragments that differ in one size only, or in two, and the programs that serve them.
 //
 // Every new fragment joins the family of its structure. When some have been seen, whose numbers all follow one of them
-// (a batch, a length), the compile pool makes a program for a range of that size; fragments of the family then run by
-// it from their first launch on, without a compiler, until one of them is so hot that it gets code of its own. A size
-// beyond the range asks for a wider one. Any thread.
+// (a batch, a length) or two, the compile pool makes a program for a range of these sizes; fragments of the family then
+// run by it from their first launch on, without a compiler, until one of them is so hot that it gets code of its own.
+// Sizes beyond the range ask for a wider one; a second size that begins to change asks for a program for both, while
+// the one for the first size goes on serving. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/types/span.h"
 #include "compiler/fragment.h"
 #include "runtime/device.h"
 #include "runtime/polynomial.h"
@@ -23,10 +25,11 @@ namespace tpu {
 
 class FragmentFamily {
  public:
-  // What the compile pool is to make: the fragment at each of these sizes, which ascend.
+  // What the compile pool is to make: the fragment at each of these sizes, the largest last.
   struct Order {
     std::vector<Fragment> fragments;
-    std::vector<int64_t> sizes;
+    std::vector<SizePoint> points;
+    SizePoint least, most;  // of each size
   };
 
   explicit FragmentFamily(Fragment first) : first_(std::move(first)) {}
@@ -35,38 +38,52 @@ class FragmentFamily {
   bool Add(const Fragment& fragment);
   // By the pool: what to try next, until it has Set programs; nothing: no more can be tried.
   std::optional<Order> Take();
-  // The programs of the latest order, by device.
-  void Set(std::vector<std::unique_ptr<ExecutableFamily>> programs);
+  // Its programs, by device.
+  void Set(const Order& order, std::vector<std::unique_ptr<ExecutableFamily>> programs);
 
-  // A program is to be made, or has been.
-  bool wanted() const { return Is(State::kWanted); }
-  bool ready() const { return Is(State::kReady); }
+  bool wanted() const;  // a program is to be made
+  bool ready() const;   // one has been
   // For a fragment of this family; nullptr where no program serves it (yet).
   std::unique_ptr<Executable> At(const Fragment& fragment, int device);
 
  private:
-  enum class State : uint8_t { kCollecting, kWanted, kReady, kFailed };
-  using Sizes = std::vector<int64_t>;
+  using Numbers = std::vector<int64_t>;  // Fragment::Sizes
+  // Fragments whose numbers follow one or two of them, and the range of these that was seen.
+  struct Members {
+    std::vector<size_t> places;       // of the sizes
+    std::vector<Polynomial> numbers;  // of each place
+    SizePoint least, most;
 
-  bool Is(State state) const {
-    std::lock_guard<std::mutex> lock(mutex_);
-    return state_ == state;
+    SizePoint SizesOf(const Numbers& of) const;
+    bool Hold(const Numbers& of) const;  // within the range or not
+    void Reach(const SizePoint& sizes);  // widens the range
+  };
+  struct Served {
+    Members members;
+    SizePoint least, most;                                    // that the programs serve
+    std::vector<std::unique_ptr<ExecutableFamily>> programs;  // by device
+    bool widest = false;                                      // there is none for a wider range
+  };
+
+  void Want(Members members) {
+    wanted_ = std::move(members);
+    attempt_ = 0;
   }
-  bool Fit();
-  bool FitThrough(absl::Span<const Sizes* const> three);
-  bool Holds(const Sizes& sizes) const;
-  std::optional<Order> OrderFor(int64_t least, int64_t most) const;
+  std::vector<Served>::iterator Find(const Members& members);
+  void Note(Numbers numbers);
+  std::optional<Members> Fit(size_t most_sizes) const;
+  std::optional<Members> FitThrough(absl::Span<const Numbers* const> those, size_t sizes) const;
+  std::optional<Order> OrderFor(const SizePoint& least, const SizePoint& most) const;
 
   mutable std::mutex mutex_;
   const Fragment first_;
-  State state_ = State::kCollecting;
-  std::vector<Sizes> seen_;
-  size_t place_ = 0;                 // of the size that the others follow
-  std::vector<Polynomial> numbers_;  // of each place
-  int64_t least_ = 0, most_ = 0;     // that were seen of it
+  std::vector<Numbers> seen_;      // those that no program served
+  std::vector<size_t> like_;       // by place: the first that has the same number in all of those
+  std::vector<size_t> distinct_;   // the places that are the first
+  size_t most_sizes_ = 2;          // that a program may yet be made for
+  std::optional<Members> wanted_;  // a program is to be made for them
   size_t attempt_ = 0;
-  int64_t ordered_least_ = 0, ordered_most_ = 0, served_least_ = 0, served_most_ = 0;
-  std::vector<std::unique_ptr<ExecutableFamily>> programs_;  // by device
+  std::vector<Served> served_;
 };
 
 // The families of the fragments that are known.

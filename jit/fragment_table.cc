@@ -64,6 +64,7 @@ Executable* FragmentEntry::ExecutableFor(int device) {
   }
   if (executables[device].compare_exchange_strong(executable, of_family.get())) {
     executable = of_family.release();
+    left_out.store(false, std::memory_order_relaxed);
     Metrics::Get().sizes_served.fetch_add(1, std::memory_order_relaxed);
   }
   return executable;

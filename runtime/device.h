@@ -76,12 +76,12 @@ class Executable {
   virtual std::vector<KernelTime> kernel_times() const { return {}; }
 };
 
-// A program for many values of one size, loaded.
+// A program for many values of one size, or of two, loaded.
 class ExecutableFamily {
  public:
   virtual ~ExecutableFamily() = default;
-  // For this size: microseconds, no compiler. OutOfRange where the program does not serve it. Any thread.
-  virtual absl::StatusOr<std::unique_ptr<Executable>> At(int64_t size) = 0;
+  // For these sizes: microseconds, no compiler. OutOfRange where the program does not serve them. Any thread.
+  virtual absl::StatusOr<std::unique_ptr<Executable>> At(absl::Span<const int64_t> sizes) = 0;
 };
 
 // What one device has of a launch of several.

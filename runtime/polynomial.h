@@ -1,23 +1,30 @@
-// Numbers of a program that follow one size: c0 + c1 * size + c2 * size^2, with whole coefficients.
+// Numbers of a program that follow one size a, or two, a and b: whole multiples of a^i b^j, i and j up to 2.
 //
 // Plain data. Used by plan families (runtime/host) and by the fragments they serve (jit).
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "absl/types/span.h"
 
 namespace tpu {
 
-struct Polynomial {
-  std::array<int64_t, 3> coefficients{};
+// Values of the sizes that something follows: of one, or of two.
+using SizePoint = std::vector<int64_t>;
 
-  int64_t At(int64_t size) const { return coefficients[0] + size * (coefficients[1] + size * coefficients[2]); }
-  // Of the least degree through all the points, of which there are at least three for a square; nullopt when there is
-  // none with whole coefficients. `sizes` are distinct.
-  static std::optional<Polynomial> Through(absl::Span<const int64_t> sizes, absl::Span<const int64_t> values);
+struct Polynomial {
+  static constexpr size_t kPowers = 3;             // of each size, from 0 on
+  std::array<int64_t, kPowers * kPowers> terms{};  // the multiple of a^i b^j at i + kPowers * j
+
+  int64_t At(absl::Span<const int64_t> sizes) const;
+  // Of the fewest terms through all the points, of which there must be one more than terms, so that what follows no
+  // polynomial is refused; nullopt when there is none with whole multiples. The points are distinct, of as many sizes.
+  static std::optional<Polynomial> Through(absl::Span<const SizePoint> points, absl::Span<const int64_t> values);
+  friend bool operator==(const Polynomial&, const Polynomial&) = default;
 };
 
 }  // namespace tpu

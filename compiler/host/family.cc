@@ -75,7 +75,7 @@ absl::StatusOr<std::vector<KernelWriter>> WritersOf(llvm::ArrayRef<Operation*> a
 
 }  // namespace
 
-absl::StatusOr<Program> CompileFamily(absl::Span<const mlir::ModuleOp> modules, absl::Span<const int64_t> sizes,
+absl::StatusOr<Program> CompileFamily(absl::Span<const mlir::ModuleOp> modules, absl::Span<const SizePoint> points,
                                       const std::string& name) {
   std::vector<mlir::func::FuncOp> functions;
   for (mlir::ModuleOp module : modules) functions.push_back(*module.getOps<mlir::func::FuncOp>().begin());
@@ -83,12 +83,13 @@ absl::StatusOr<Program> CompileFamily(absl::Span<const mlir::ModuleOp> modules, 
   mlir::Attribute fused;
   for (size_t i = modules.size(); i-- > 0;) {
     mlir::ModuleOp module = modules[i];
-    functions[i]->setAttr(kOpenSize, mlir::Builder(module.getContext()).getI64IntegerAttr(sizes[i]));
+    functions[i]->setAttr(kOpenSizes, mlir::Builder(module.getContext()).getDenseI64ArrayAttr(points[i]));
     if (fused) functions[i]->setAttr(kFusedLike, fused);
     mlir::PassManager passes(module.getContext());
     BuildHostPipeline(passes);
-    if (absl::Status s = RunPasses(passes, module, absl::StrCat(name, "-", sizes[i])); !s.ok()) {
-      return absl::FailedPreconditionError(absl::StrCat("at size ", sizes[i], ": ", s.message()));
+    if (absl::Status s = RunPasses(passes, module, absl::StrCat(name, "-", absl::StrJoin(points[i], "-"))); !s.ok()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("at size ", absl::StrJoin(points[i], " by "), ": ", s.message()));
     }
     fused = functions[i]->getAttr(kFusedLike);
   }
@@ -96,8 +97,9 @@ absl::StatusOr<Program> CompileFamily(absl::Span<const mlir::ModuleOp> modules, 
   for (size_t i = 0; i < functions.size(); ++i) {
     kernels.push_back(KernelsOf(functions[i]));
     if (kernels.back().size() != kernels.front().size()) {
-      return absl::FailedPreconditionError(absl::StrCat(kernels.front().size(), " kernels at size ", sizes[0], ", ",
-                                                        kernels.back().size(), " at size ", sizes[i]));
+      return absl::FailedPreconditionError(absl::StrCat(kernels.front().size(), " kernels at size ",
+                                                        absl::StrJoin(points[0], " by "), ", ", kernels.back().size(),
+                                                        " at size ", absl::StrJoin(points[i], " by ")));
     }
   }
   llvm::DenseMap<Operation*, CompiledKernel> compiled;
@@ -118,7 +120,7 @@ absl::StatusOr<Program> CompileFamily(absl::Span<const mlir::ModuleOp> modules, 
     if (!plan.ok()) return plan.status();
     plans.push_back(*std::move(plan));
   }
-  auto family = PlanFamily::Join(std::move(plans), sizes);
+  auto family = PlanFamily::Join(std::move(plans), points);
   if (!family.ok()) return family.status();
   Program program;
   program.format = "host-family";

@@ -1,4 +1,4 @@
-// One fragment at several sizes -> one program for all sizes between them.
+// One fragment at several values of one size, or of two -> one program for all between them.
 //
 // Each step of the host compiler is taken at every size; kernels are written once, with what differs read from
 // parameters (kernel_compiler), and the plans are joined (runtime/host/plan_family.h).
@@ -9,13 +9,14 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "mlir/IR/BuiltinOps.h"
+#include "runtime/polynomial.h"
 #include "runtime/program.h"
 
 namespace tpu::host {
 
-// The modules are one function at these sizes, which ascend. FailedPrecondition where it is compiled differently at
+// The modules are one function at these sizes, the largest last. FailedPrecondition where it is compiled differently at
 // different sizes.
-absl::StatusOr<Program> CompileFamily(absl::Span<const mlir::ModuleOp> modules, absl::Span<const int64_t> sizes,
+absl::StatusOr<Program> CompileFamily(absl::Span<const mlir::ModuleOp> modules, absl::Span<const SizePoint> points,
                                       const std::string& name);
 
 }  // namespace tpu::host

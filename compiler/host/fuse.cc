@@ -516,7 +516,7 @@ bool Fuser::Run() {
     JoinAlongEdges();
     JoinSiblings();
   }
-  if (function_->hasAttr(kOpenSize)) {
+  if (function_->hasAttr(kOpenSizes)) {
     function_->setAttr(kFusedLike, b.getDictionaryAttr(
                                        {b.getNamedAttr("primitives", primitives), b.getNamedAttr("groups", Groups())}));
   }

@@ -30,7 +30,7 @@ class HostBackend : public CompilerBackend {
   }
   bool WritesFamilies() const override { return true; }
   absl::StatusOr<Program> CompileFamily(absl::Span<const Fragment> fragments,
-                                        absl::Span<const int64_t> sizes) override {
+                                        absl::Span<const SizePoint> points) override {
     mlir::MLIRContext context(mlir::MLIRContext::Threading::DISABLED);
     std::vector<mlir::OwningOpRef<mlir::ModuleOp>> owned;
     std::vector<mlir::ModuleOp> modules;
@@ -38,7 +38,7 @@ class HostBackend : public CompilerBackend {
       owned.push_back(ImportFragment(context, fragment));
       modules.push_back(*owned.back());
     }
-    return host::CompileFamily(modules, sizes, fragments[0].StableKey());
+    return host::CompileFamily(modules, points, fragments[0].StableKey());
   }
   bool HoldsCalls() const override { return true; }
   bool CanLower(const Call& call) const override { return aten::CanLower(call, /*host_kernels=*/true); }

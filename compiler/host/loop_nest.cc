@@ -4,7 +4,7 @@
 #include <map>
 #include <numeric>
 
-#include "compiler/host/open_size.h"
+#include "compiler/host/open_sizes.h"
 #include "compiler/ir/dialect.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/Hashing.h"
@@ -271,7 +271,7 @@ class Analysis {
   int EvalReduce(mlir::Operation* op, const Expr& e);
 
   llvm::function_ref<bool(mlir::Operation*)> inside_;
-  const OpenSize open_;
+  const OpenSizes open_;
   LoopNest nest_;
   std::multimap<size_t, Memo> memo_;
   bool failed_ = false;

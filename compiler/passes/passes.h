@@ -19,6 +19,6 @@ std::unique_ptr<mlir::Pass> CreateSplitConcatsPass();
 std::unique_ptr<mlir::Pass> CreateSplitReductionsPass();
 
 // Attribute of a function that is compiled at several sizes for one program: its own.
-constexpr llvm::StringLiteral kOpenSize = "tpu.open_size";
+constexpr llvm::StringLiteral kOpenSizes = "tpu.open_sizes";
 
 }  // namespace tpu

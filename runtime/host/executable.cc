@@ -463,8 +463,8 @@ class LoadedFamily final : public ExecutableFamily {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<std::unique_ptr<Executable>> At(int64_t size) override {
-    absl::StatusOr<Plan> plan = family_.At(size);
+  absl::StatusOr<std::unique_ptr<Executable>> At(absl::Span<const int64_t> sizes) override {
+    absl::StatusOr<Plan> plan = family_.At(sizes);
     if (!plan.ok()) return plan.status();
     return LoadPlan(device_, *std::move(plan), loader_);
   }

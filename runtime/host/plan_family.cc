@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "runtime/bytes.h"
 #include "runtime/host/arena.h"
 #include "runtime/host/plan_check.h"
@@ -12,7 +14,7 @@
 namespace tpu::host {
 namespace {
 
-constexpr std::string_view kMagic = "TPUFAMI1";
+constexpr std::string_view kMagic = "TPUFAMI2";
 
 // Offsets of temporaries follow no polynomial: they are found anew for each size.
 void ForgetArena(Plan& plan) {
@@ -36,46 +38,58 @@ std::string FirstDifference(const Plan& a, const Plan& b) {
 
 }  // namespace
 
-absl::StatusOr<PlanFamily> PlanFamily::Join(std::vector<Plan> plans, absl::Span<const int64_t> sizes) {
+absl::StatusOr<PlanFamily> PlanFamily::Join(std::vector<Plan> plans, absl::Span<const SizePoint> points) {
   std::vector<Plan::Parts> parts;
   for (Plan& plan : plans) {
     ForgetArena(plan);
     parts.push_back(plan.Split());
   }
+  PlanFamily family;
+  family.least = family.most = points[0];
   for (size_t i = 1; i < plans.size(); ++i) {
     if (parts[i].frame != parts[0].frame) {
-      return absl::FailedPreconditionError(absl::StrCat("plans at sizes ", sizes[0], " and ", sizes[i],
+      return absl::FailedPreconditionError(absl::StrCat("plans at sizes ", absl::StrJoin(points[0], " by "), " and ",
+                                                        absl::StrJoin(points[i], " by "),
                                                         " differ: ", FirstDifference(plans[0], plans[i])));
     }
+    for (size_t d = 0; d < points[i].size(); ++d) {
+      family.least[d] = std::min(family.least[d], points[i][d]);
+      family.most[d] = std::max(family.most[d], points[i][d]);
+    }
   }
-  PlanFamily family;
-  family.least = sizes.front();
-  family.most = sizes.back();
+  absl::flat_hash_map<std::vector<int64_t>, Polynomial> known;
   for (uint32_t place = 0; place < parts[0].numbers.size(); ++place) {
     std::vector<int64_t> values;
     values.reserve(plans.size());
     for (const Plan::Parts& of_plan : parts) values.push_back(of_plan.numbers[place]);
     if (std::equal(values.begin() + 1, values.end(), values.begin())) continue;
-    const std::optional<Polynomial> value = Polynomial::Through(sizes, values);
-    if (!value) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("a number of the plan follows no polynomial: ", values[0], ", ", values[1], ", .."));
+    auto it = known.find(values);
+    if (it == known.end()) {
+      const std::optional<Polynomial> value = Polynomial::Through(points, values);
+      if (!value) {
+        return absl::FailedPreconditionError(
+            absl::StrCat("a number of the plan follows no polynomial: ", values[0], ", ", values[1], ", .."));
+      }
+      it = known.emplace(std::move(values), *value).first;
     }
-    family.numbers.push_back({place, *value});
+    family.numbers.push_back({place, it->second});
   }
   family.plan = std::move(plans[0]);
   PlaceTemporaries(family.plan);
   return family;
 }
 
-absl::StatusOr<Plan> PlanFamily::At(int64_t size) const {
-  if (size < least || size > most) {
-    return absl::OutOfRangeError(absl::StrCat("a program for sizes ", least, " to ", most, " at ", size));
+absl::StatusOr<Plan> PlanFamily::At(absl::Span<const int64_t> sizes) const {
+  bool within = sizes.size() == least.size();
+  for (size_t d = 0; d < sizes.size() && within; ++d) within = sizes[d] >= least[d] && sizes[d] <= most[d];
+  if (!within) {
+    return absl::OutOfRangeError(absl::StrCat("a program for sizes ", absl::StrJoin(least, " by "), " to ",
+                                              absl::StrJoin(most, " by "), " at ", absl::StrJoin(sizes, " by ")));
   }
   Plan at = plan;
   std::vector<std::pair<uint32_t, int64_t>> values;
   values.reserve(numbers.size());
-  for (const Number& number : numbers) values.push_back({number.place, number.value.At(size)});
+  for (const Number& number : numbers) values.push_back({number.place, number.value.At(sizes)});
   if (absl::Status status = at.SetNumbers(values); !status.ok()) return status;
   PlaceTemporaries(at);
   if (absl::Status status = CheckPlan(at); !status.ok()) return status;
@@ -84,12 +98,12 @@ absl::StatusOr<Plan> PlanFamily::At(int64_t size) const {
 
 std::string PlanFamily::Serialize() const {
   ByteWriter out;
-  out.I64(least);
-  out.I64(most);
+  out.I64s(least);
+  out.I64s(most);
   out.U64(numbers.size());
   for (const Number& number : numbers) {
     out.U64(number.place);
-    for (int64_t c : number.value.coefficients) out.I64(c);
+    for (int64_t c : number.value.terms) out.I64(c);
   }
   out.String(plan.Serialize());
   return std::string(kMagic) + std::move(out).Take();
@@ -100,12 +114,13 @@ absl::StatusOr<PlanFamily> PlanFamily::Parse(std::string_view bytes) {
   if (bytes.substr(0, kMagic.size()) != kMagic) return bad();
   ByteReader in(bytes.substr(kMagic.size()));
   PlanFamily family;
-  family.least = in.I64();
-  family.most = in.I64();
-  for (uint64_t count = in.Count(4 * sizeof(int64_t)); count > 0; --count) {
+  family.least = in.I64s();
+  family.most = in.I64s();
+  if (family.least.empty() || family.least.size() > 2 || family.most.size() != family.least.size()) return bad();
+  for (uint64_t count = in.Count((1 + Polynomial().terms.size()) * sizeof(int64_t)); count > 0; --count) {
     Number number;
     number.place = static_cast<uint32_t>(in.U64());
-    for (int64_t& c : number.value.coefficients) c = in.I64();
+    for (int64_t& c : number.value.terms) c = in.I64();
     family.numbers.push_back(number);
   }
   const std::string plan = in.String();

@@ -1,9 +1,9 @@
-// Plans that differ in one size only, as one plan whose numbers follow that size.
+// Plans that differ in one size or two only, as one plan whose numbers follow these.
 //
 // The compiler makes the plan of one fragment at several sizes; where these plans are alike but for numbers, each of
-// which is a polynomial of the size, the plan for any size between them is known without a compiler. It holds because
-// what a compiler decides by comparing sizes it decides alike at both ends, hence in between, and what it decides by
-// divisibility alike at sizes whose differences have no common divisor, hence everywhere (jit/family.cc
+// which is a polynomial of the sizes, the plan for any between them is known without a compiler. It holds because
+// what a compiler decides by comparing sizes it decides alike at both ends of each, hence in between, and what it
+// decides by divisibility alike at sizes whose differences have no common divisor, hence everywhere (jit/family.cc
 // chooses the sizes).
 #pragma once
 
@@ -25,14 +25,15 @@ struct PlanFamily {
     Polynomial value;
   };
 
-  Plan plan;  // at some size
-  int64_t least = 0, most = 0;
-  std::vector<Number> numbers;  // the ones that follow the size, in their order
+  Plan plan;                    // at some size
+  SizePoint least, most;        // of each size
+  std::vector<Number> numbers;  // the ones that follow the sizes, in their order
 
-  // FailedPrecondition, naming the first difference, where the plans are not one family. Sizes ascend.
-  static absl::StatusOr<PlanFamily> Join(std::vector<Plan> plans, absl::Span<const int64_t> sizes);
+  // FailedPrecondition, naming the first difference, where the plans are not one family. They are at these sizes: at
+  // least four of the one, each with each of the other (a cube goes through three values as a square does).
+  static absl::StatusOr<PlanFamily> Join(std::vector<Plan> plans, absl::Span<const SizePoint> points);
   // OutOfRange beyond [least, most].
-  absl::StatusOr<Plan> At(int64_t size) const;
+  absl::StatusOr<Plan> At(absl::Span<const int64_t> sizes) const;
 
   std::string Serialize() const;
   static absl::StatusOr<PlanFamily> Parse(std::string_view bytes);

@@ -1,0 +1,154 @@
+#include "jit/family.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "gtest/gtest.h"
+#include "tests/unit/jit/call.h"
+
+namespace tpu {
+namespace {
+
+// Of [sizes..., 24] elements and one dim of all the sizes' product.
+Fragment At(const SizePoint& sizes) {
+  TensorType type{DType::kFloat32, {sizes.begin(), sizes.end()}};
+  type.dims.push_back(24);
+  auto call = MakeCall("aten::reshape", 1, type);
+  call->results = {{DType::kFloat32, {type.elements()}}};
+  call->value_types.clear();
+  Fragment fragment;
+  fragment.nodes = {{call, 0, 0}};
+  fragment.operands = {InputId(0)};
+  fragment.inputs = call->operands;
+  fragment.outputs = {0};
+  fragment.num_results = 1;
+  return fragment;
+}
+
+// A program that only tells which sizes it was asked for.
+class Echo final : public ExecutableFamily {
+ public:
+  explicit Echo(std::vector<SizePoint>* asked) : asked_(asked) {}
+  absl::StatusOr<std::unique_ptr<Executable>> At(absl::Span<const int64_t> sizes) override {
+    asked_->emplace_back(sizes.begin(), sizes.end());
+    return std::unique_ptr<Executable>();
+  }
+
+ private:
+  std::vector<SizePoint>* const asked_;
+};
+
+class FragmentFamilyTest : public testing::Test {
+ protected:
+  void Serve(const FragmentFamily::Order& order, std::vector<SizePoint>* asked) {
+    std::vector<std::unique_ptr<ExecutableFamily>> programs;
+    programs.push_back(std::make_unique<Echo>(asked));
+    family_.Set(order, std::move(programs));
+  }
+  // Whether a fragment of these sizes makes the family ask for a program.
+  bool Adds(const SizePoint& sizes) { return family_.Add(At(sizes)); }
+  // By which of the two programs it would run.
+  std::string By(const SizePoint& sizes) {
+    one_.clear();
+    two_.clear();
+    family_.At(At(sizes), 0);
+    return !one_.empty() ? "one" : !two_.empty() ? "two" : "none";
+  }
+
+  FragmentFamily family_{At({8, 20})};
+  std::vector<SizePoint> one_, two_;
+};
+
+TEST_F(FragmentFamilyTest, FollowsOneSizeAfterThree) {
+  EXPECT_FALSE(Adds({8, 20}) || Adds({8, 33}));
+  EXPECT_TRUE(Adds({8, 47}));
+  EXPECT_TRUE(family_.wanted());
+  const auto order = family_.Take();
+  ASSERT_TRUE(order);
+  EXPECT_LE(order->least[0], 20);
+  EXPECT_GT(order->most[0], 47);
+  for (size_t i = 0; i < order->points.size(); ++i) {
+    EXPECT_EQ(order->fragments[i].StableKey(), At({8, order->points[i][0]}).StableKey());
+  }
+  Serve(*order, &one_);
+  EXPECT_EQ(By({8, 30}), "one");
+  EXPECT_EQ(By({9, 30}), "none");
+}
+
+TEST_F(FragmentFamilyTest, FollowsTwoSizesAfterFour) {
+  EXPECT_FALSE(Adds({4, 20}) || Adds({7, 33}) || Adds({12, 47}));
+  EXPECT_TRUE(Adds({5, 64}));
+  const auto order = family_.Take();
+  ASSERT_TRUE(order);
+  std::set<int64_t> values[2];
+  for (size_t i = 0; i < order->points.size(); ++i) {
+    const SizePoint& point = order->points[i];
+    ASSERT_EQ(point.size(), 2);
+    EXPECT_EQ(std::gcd(point[0], point[1]), 1) << point[0] << " by " << point[1];
+    for (size_t d = 0; d < 2; ++d) values[d].insert(point[d]);
+    EXPECT_EQ(order->fragments[i].StableKey(), At(point).StableKey());
+  }
+  EXPECT_EQ(order->points.size(), values[0].size() * values[1].size());
+  for (size_t d = 0; d < 2; ++d) {
+    EXPECT_GE(values[d].size(), 4);
+    EXPECT_EQ(order->least[d], *values[d].begin());
+    EXPECT_EQ(order->most[d], *values[d].rbegin());
+    EXPECT_EQ(order->points.back()[d], order->most[d]);
+  }
+  Serve(*order, &two_);
+  for (const SizePoint& sizes : {SizePoint{6, 30}, {30, 30}, {30, 6 * 30}, {40, 10}}) EXPECT_EQ(By(sizes), "two");
+  EXPECT_EQ(By({2, 30}), "none");
+  EXPECT_FALSE(Adds({6, 30}));
+}
+
+TEST_F(FragmentFamilyTest, IsWidenedToASecondSize) {
+  for (const int64_t length : {20, 33, 47}) Adds({8, length});
+  const auto one = family_.Take();
+  ASSERT_TRUE(one);
+  Serve(*one, &one_);
+  EXPECT_FALSE(Adds({5, 64}));
+  EXPECT_TRUE(Adds({12, 50}));
+  EXPECT_EQ(By({8, 30}), "one");
+  const auto two = family_.Take();
+  ASSERT_TRUE(two);
+  EXPECT_EQ(two->least.size(), 2);
+  Serve(*two, &two_);
+  EXPECT_EQ(By({8, 30}), "one");
+  EXPECT_EQ(By({9, 30}), "two");
+}
+
+TEST_F(FragmentFamilyTest, WhereNoProgramForTwoCanBeMadeOneSizeIsStillFollowed) {
+  for (const SizePoint& sizes : {SizePoint{4, 20}, {7, 33}, {12, 47}, {5, 64}}) Adds(sizes);
+  ASSERT_TRUE(family_.wanted());
+  while (family_.Take()) {
+  }
+  EXPECT_FALSE(family_.wanted() || family_.ready());
+  EXPECT_FALSE(Adds({9, 40}) || Adds({9, 60}));
+  EXPECT_TRUE(Adds({9, 70}));
+  EXPECT_EQ(family_.Take()->least.size(), 1);
+}
+
+TEST_F(FragmentFamilyTest, ARangeThatCantBeWidenedIsNotTriedAgain) {
+  for (const int64_t length : {20, 33, 47}) Adds({8, length});
+  Serve(*family_.Take(), &one_);
+  EXPECT_TRUE(Adds({8, 5000}));
+  while (family_.Take()) {
+  }
+  EXPECT_FALSE(Adds({8, 6000}));
+  EXPECT_EQ(By({8, 30}), "one");
+  EXPECT_EQ(By({8, 5000}), "none");
+}
+
+TEST_F(FragmentFamilyTest, WhatFollowsNoSizesIsLeftAlone) {
+  const int64_t odd[] = {20, 33, 47, 64, 51, 29, 90, 31, 77, 26, 58, 83, 22, 95, 41, 68, 37, 55};
+  for (size_t i = 0; i < std::size(odd); ++i) {
+    Fragment fragment = At({odd[i], odd[(i * 7 + 3) % std::size(odd)]});
+    fragment.inputs[0].type.dims[2] = 24 + odd[(i * 5 + 1) % std::size(odd)] % 13;  // what no two sizes give
+    EXPECT_FALSE(family_.Add(fragment)) << i;
+  }
+  EXPECT_FALSE(family_.wanted() || family_.ready());
+}
+
+}  // namespace
+}  // namespace tpu
