@@ -13,7 +13,13 @@ namespace py = pybind11;
 
 void BindInsight(py::module_& m) {
   m.def("counters", [] { return Metrics::Get().Counters(); });
-  m.def("host_kernels", [] { return Metrics::Get().HostKernels(); });
+  m.def("host_kernels", [] {
+    py::list result;
+    for (const HostKernelRecord& kernel : Metrics::Get().HostKernels()) {
+      result.append(py::make_tuple(kernel.count, kernel.op, kernel.where));
+    }
+    return result;
+  });
   m.def("uncaptured_graphs", [] { return Metrics::Get().UncapturedGraphs(); });
   m.def("cuts", [] {
     py::list result;

@@ -343,7 +343,7 @@ void RunNow(const Operator& op, torch::jit::Stack& stack) {
   TORCH_CHECK_NOT_IMPLEMENTED(Flags::Get().fallback != "error", "tpu: ", op.name,
                               " runs only as a host kernel, and TORCH_TPU_FALLBACK=error forbids that");
   TORCH_CHECK_NOT_IMPLEMENTED(Capture::Current() == nullptr, "tpu: ", op.name, " runs at once: it can't be captured");
-  Metrics::Get().CountHostKernel(op.name);
+  Metrics::Get().CountHostKernel(op.name, Engine::Get().Where());
   const size_t n = op.kinds.size();
   const std::vector<c10::IValue> arguments(stack.end() - n, stack.end());
   torch::jit::drop(stack, n);

@@ -258,7 +258,10 @@ class PhiloxCall {
     at::Tensor z = Make({Draw::kNormal}, draw_type());
     at::Tensor parts = z.is_complex() ? at::view_as_real(z) : z;
     if (z.is_complex()) parts.mul_(M_SQRT1_2);
-    z.mul_(IsTensor(std) ? TensorAt(std).to(draw_type()) : at::Tensor(parts.new_full({}, Number(std, 1))));
+    const at::Tensor deviation =
+        IsTensor(std) ? TensorAt(std).to(draw_type()) : at::Tensor(parts.new_full({}, Number(std, 1)));
+    TORCH_CHECK(deviation.ge(0).all().item<bool>(), "normal expects all elements of std >= 0.0");
+    z.mul_(deviation);
     if (!IsTensor(mean)) {
       parts.add_(parts.new_full({}, Number(mean, 0)));
     } else {
@@ -302,6 +305,8 @@ std::vector<at::Tensor> PhiloxCall::Run(std::string_view op) const {
     const c10::ScalarType type = given && p.scalar_type() == c10::kDouble ? c10::kDouble
                                  : given                                  ? c10::kFloat
                                                                           : draw_type();
+    TORCH_CHECK(p.ge(0).logical_and_(p.le(1)).all().item<bool>(),
+                "Expected p_in >= 0 && p_in <= 1 to be true, but got false.");
     return {Uniform(type) < p.to(type)};
   }
   const double p = Number(1, 0.5);

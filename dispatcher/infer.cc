@@ -71,9 +71,13 @@ std::optional<Inference> AskPyTorch(const Operator& op, at::ArrayRef<c10::IValue
     inference.arguments = inference.returns = Replace(op, arguments, &StructuredStandIn);
     if (InferStructured(op.op, inference.returns)) return inference;
   }
-  inference.arguments = inference.returns = Replace(op, arguments, [](const at::Tensor& t) {
+  inference.arguments = Replace(op, arguments, [](const at::Tensor& t) {
     return at::empty_strided(t.sizes(), t.strides(), t.options().device(c10::kMeta));
   });
+  for (const int out : op.out) {  // as if it had no elements: it gets its sizes without a warning
+    for (const at::Tensor& t : TensorsOf(inference.arguments[out])) t.unsafeGetTensorImpl()->set_sizes_contiguous({0});
+  }
+  inference.returns = inference.arguments;
   try {
     at::AutoDispatchBelowADInplaceOrView guard;
     op.op.callBoxed(inference.returns);

@@ -60,7 +60,7 @@ class TypedRecorder final : public c10::OperatorKernel {
   // Whether another argument lies in the storage that is written.
   static bool WritesOthers(const at::Tensor& self, const auto&... others) {
     if constexpr (!std::is_reference_v<Result>) return false;
-    const auto lies_there = [&self](const auto& other) {
+    [[maybe_unused]] const auto lies_there = [&self](const auto& other) {
       if constexpr (std::is_same_v<decltype(other), T>) {
         return other.defined() &&
                other.unsafeGetTensorImpl()->unsafe_storage().is_alias_of(self.unsafeGetTensorImpl()->unsafe_storage());

@@ -113,7 +113,7 @@ bool Launch::CollectArguments(std::vector<Argument>& arguments) {
 absl::Status Launch::RunProgram(Executable& executable, std::vector<Argument>& arguments,
                                 std::vector<BufferRef>& buffers) {
   const NodeRunner runner = [this](int node, absl::Span<const Argument> in, absl::Span<BufferRef> out) {
-    Metrics::Get().CountHostKernel(entry_->fragment.nodes[node].call->op);
+    Metrics::Get().CountHostKernel(entry_->fragment.nodes[node].call->op, entry_->where[node]);
     const std::vector<KernelInput> inputs(in.begin(), in.end());
     return RunNode(node, inputs, out);
   };
@@ -141,7 +141,7 @@ void Launch::RunNodeByNode(std::vector<Argument>& arguments) {
     }
     out.assign(node.call->results.size(), nullptr);
     if (!error) {
-      Metrics::Get().CountTier0Kernel(node.call, engine_.backend());
+      Metrics::Get().CountTier0Kernel(node.call, engine_.backend(), entry_->where[i]);
       absl::Status status = RunNode(i, in, absl::MakeSpan(out));
       if (!status.ok()) error = Shared(ExplainNode(*entry_, i, status));
     }
@@ -202,7 +202,7 @@ absl::Status Launch::RunNode(int node, absl::Span<const KernelInput> in, absl::S
   if (!engine_.call_runner()) {
     return absl::UnimplementedError(absl::StrCat(call.op, " has no host kernel in this process"));
   }
-  if (call.alone) Metrics::Get().CountHostKernel(call.op);
+  if (call.alone) Metrics::Get().CountHostKernel(call.op, entry_->where[node]);
   return engine_.call_runner()(*stream_.device(), call, in, out);
 }
 

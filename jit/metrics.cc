@@ -9,7 +9,7 @@ namespace tpu {
 namespace {
 
 constexpr size_t kMaxCompileRecords = 1000;
-constexpr size_t kMaxCutRecords = 2000;
+constexpr size_t kMaxLines = 2000;
 
 // Asked once for each structure: the answer is found by trying.
 bool HasLowering(const Call& call, const CompilerBackend& backend) {
@@ -42,21 +42,26 @@ void Metrics::CountCut(CutReason reason, const std::string& where, const std::st
   if (it != cuts_.end()) {
     ++it->second.count;
     it->second.ops = ops;
-  } else if (cuts_.size() < kMaxCutRecords) {
+  } else if (cuts_.size() < kMaxLines) {
     cuts_.emplace(std::move(key), CutRecord{reason, where, what, ops, 1});
   }
 }
 
-void Metrics::CountHostKernel(const std::string& op) {
+void Metrics::CountHostKernel(const std::string& op, const std::string& where) {
   std::lock_guard<std::mutex> lock(mutex_);
-  ++host_kernels_[op];
+  OperatorAndLine key(op, where);
+  if (host_kernels_.size() >= kMaxLines && !host_kernels_.contains(key)) key.second.clear();
+  ++host_kernels_[std::move(key)];
 }
 
-void Metrics::CountTier0Kernel(const CallRef& call, const CompilerBackend& backend) {
+void Metrics::CountTier0Kernel(const CallRef& call, const CompilerBackend& backend, const std::string& where) {
   std::lock_guard<std::mutex> lock(mutex_);
   backend_ = &backend;
   Tier0Kernel& kernel = tier0_kernels_[call->structure_hash];
-  if (!kernel.call) kernel.call = call;
+  if (!kernel.call) {
+    kernel.call = call;
+    kernel.where = where;
+  }
   ++kernel.count;
 }
 
@@ -78,7 +83,7 @@ void Metrics::RecordCompile(CompileRecord record) {
 
 std::map<std::string, int64_t> Metrics::Counters() const {
   int64_t host_kernel_calls = 0, tier0_kernel_calls = 0, uncaptured_calls = 0;
-  for (const auto& [op, count] : HostKernels()) host_kernel_calls += count;
+  for (const HostKernelRecord& kernel : HostKernels()) host_kernel_calls += kernel.count;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     for (const auto& [structure, kernel] : tier0_kernels_) tier0_kernel_calls += kernel.count;
@@ -127,20 +132,22 @@ std::map<std::string, int64_t> Metrics::Counters() const {
   return c;
 }
 
-std::map<std::string, int64_t> Metrics::HostKernels() const {
-  std::map<std::string, int64_t> by_name;
+std::vector<HostKernelRecord> Metrics::HostKernels() const {
+  std::map<OperatorAndLine, int64_t> counts;
   std::vector<Tier0Kernel> tier0;
   const CompilerBackend* backend;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     backend = backend_;
-    by_name = host_kernels_;
+    counts = host_kernels_;
     for (const auto& [structure, kernel] : tier0_kernels_) tier0.push_back(kernel);
   }
   for (const Tier0Kernel& kernel : tier0) {
-    if (!HasLowering(*kernel.call, *backend)) by_name[kernel.call->op] += kernel.count;
+    if (!HasLowering(*kernel.call, *backend)) counts[{kernel.call->op, kernel.where}] += kernel.count;
   }
-  return by_name;
+  std::vector<HostKernelRecord> kernels;
+  for (const auto& [key, count] : counts) kernels.push_back({key.first, key.second, count});
+  return kernels;
 }
 
 std::vector<CutRecord> Metrics::Cuts() const {

@@ -11,6 +11,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -40,6 +41,12 @@ struct CutRecord {
   std::string what;   // the operator that asked
   int ops = 0;
   uint64_t count = 1;  // equal cuts are counted, not repeated
+};
+
+struct HostKernelRecord {
+  std::string op;
+  std::string where;  // the user's file:line, or ""
+  int64_t count = 0;
 };
 
 struct CompileRecord {
@@ -76,15 +83,15 @@ class Metrics {
 
   void CountCut(CutReason reason, const std::string& where, const std::string& what, int ops);
   // A host kernel that ran because the operator has no lowering.
-  void CountHostKernel(const std::string& op);
+  void CountHostKernel(const std::string& op, const std::string& where);
   // A ready kernel that ran at tier 0, whether or not the call has a lowering: that is asked when somebody looks.
-  void CountTier0Kernel(const CallRef& call, const CompilerBackend& backend);
+  void CountTier0Kernel(const CallRef& call, const CompilerBackend& backend, const std::string& where);
   // A call of a compiled graph that ran operation by operation, and why.
   void CountUncapturedGraph(const std::string& reason);
   void RecordCompile(CompileRecord record);
 
-  std::map<std::string, int64_t> Counters() const;     // everything above by name
-  std::map<std::string, int64_t> HostKernels() const;  // by operator: runs for want of a lowering, at either tier
+  std::map<std::string, int64_t> Counters() const;    // everything above by name
+  std::vector<HostKernelRecord> HostKernels() const;  // runs for want of a lowering, at either tier: by operator, line
   std::map<std::string, int64_t> UncapturedGraphs() const;
   std::vector<CutRecord> Cuts() const;          // distinct (reason, where, what), most frequent first
   std::vector<CompileRecord> Compiles() const;  // the latest 1000
@@ -94,10 +101,12 @@ class Metrics {
   mutable std::mutex mutex_;
   std::array<std::atomic<int64_t>, kNumCutReasons> cuts_by_reason_{};
   std::map<std::string, CutRecord> cuts_;
-  std::map<std::string, int64_t> host_kernels_;
+  using OperatorAndLine = std::pair<std::string, std::string>;
+  std::map<OperatorAndLine, int64_t> host_kernels_;
   std::map<std::string, int64_t> uncaptured_graphs_;
   struct Tier0Kernel {
-    CallRef call;  // one of its structure
+    CallRef call;       // one of its structure
+    std::string where;  // and its line
     int64_t count = 0;
   };
   absl::flat_hash_map<uint64_t, Tier0Kernel> tier0_kernels_;

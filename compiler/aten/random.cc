@@ -59,8 +59,9 @@ Tensor Normal(AtenCall& c) {
   return ir::Sqrt(-2.0 * ir::Log(1.0 - u[0])) * ir::Cos(u[1] * (2 * M_PI));
 }
 
-// 1 with probability p.
-Tensor Bernoulli(AtenCall& c, Tensor p) {
+// 1 with probability p, which tensors are only known to be when they are there.
+Tensor Bernoulli(AtenCall& c, Tensor p, bool given) {
+  if (given) p = ir::Require(p, ir::Ge(p, 0) & ir::Le(p, 1));
   Tensor u = Uniforms(c, p.dtype(), 1, c.result_dims())[0];
   return u < p;
 }
@@ -111,14 +112,15 @@ void RegisterRandom(Registry& r) {
   });
   r.Add({"aten::normal.Tensor_float", "aten::normal.float_Tensor", "aten::normal.Tensor_Tensor"},
         [](AtenCall& c) -> Result {  // (mean, std)
-          Tensor z = Normal(c);
-          return z * c.as(1, z.dtype(), 1) + c.as(0, z.dtype());
+          Tensor z = Normal(c), deviation = c.as(1, z.dtype(), 1);
+          return z * ir::Require(deviation, ir::Ge(deviation, 0)) + c.as(0, z.dtype());
         });
   r.Add({"aten::rand", "aten::rand_like"}, [](AtenCall& c) -> Result { return Uniform(c); });
   r.Add({"aten::randn", "aten::randn_like"}, [](AtenCall& c) -> Result { return Normal(c); });
-  r.Add("aten::bernoulli", [](AtenCall& c) -> Result { return Bernoulli(c, c.as(0, c.float_compute())); });
-  r.Add({"aten::bernoulli.p", "aten::bernoulli.float", "aten::bernoulli.Tensor"},
-        [](AtenCall& c) -> Result { return Bernoulli(c, c.as(1, DrawType(c), 0.5)); });
+  r.Add("aten::bernoulli", [](AtenCall& c) -> Result { return Bernoulli(c, c.as(0, c.float_compute()), true); });
+  r.Add({"aten::bernoulli.p", "aten::bernoulli.float"},
+        [](AtenCall& c) -> Result { return Bernoulli(c, c.as(1, DrawType(c), 0.5), false); });
+  r.Add("aten::bernoulli.Tensor", [](AtenCall& c) -> Result { return Bernoulli(c, c.as(1, DrawType(c), 0.5), true); });
   r.Add("aten::exponential", [](AtenCall& c) -> Result {  // (x, lambda)
     Tensor u = Uniform(c);
     return -ir::Log(1.0 - u) / c.as(1, u.dtype(), 1);

@@ -83,6 +83,8 @@ void KernelFrame::CheckDivisor(Value* divisor) {
   Report(zero, KernelError::kDivisor);
 }
 
+void KernelFrame::CheckRequirement(Value* holds) { Report(b_.CreateNot(holds), KernelError::kRequirement); }
+
 void KernelFrame::Report(Value* wrong, KernelError error) {
   Value* any = wrong->getType()->isVectorTy() ? b_.CreateOrReduce(wrong) : wrong;
   Value* bits = b_.CreateSelect(any, b_.getInt64(static_cast<int64_t>(error)), b_.getInt64(0));

@@ -36,6 +36,8 @@ class KernelFrame {
   llvm::Value* Checked(llvm::Value* index, int64_t size);
   // The kernel reports an integer divisor that is zero.
   void CheckDivisor(llvm::Value* divisor);
+  // The kernel reports a requirement (tpu.require) that does not hold.
+  void CheckRequirement(llvm::Value* holds);
 
   llvm::Value* I64(int64_t v);
   // The number as an operand beside `like`: in each of its lanes.

@@ -324,6 +324,10 @@ Value* NestValues::Compute(int id) {
   if (node.kind == Kind::kAnd) return b_.CreateAnd(operands[0], operands[1]);
   if (node.kind == Kind::kSelect) return b_.CreateSelect(operands[0], operands[1], operands[2]);
   if (mlir::isa<ir::DivOp, ir::RemOp>(node.op) && node.type.isInteger()) CheckDivisor(operands[1]);
+  if (mlir::isa<ir::RequireOp>(node.op)) {
+    CheckRequirement(operands[1]);
+    return operands[0];
+  }
   return ops_.Apply(node.op, operands);
 }
 

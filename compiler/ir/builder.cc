@@ -125,6 +125,8 @@ TPU_COMPARE(Gt, gt)
 TPU_COMPARE(Ge, ge)
 #undef TPU_COMPARE
 
+Tensor Require(Tensor x, Tensor holds) { return x.emitter().Make<RequireOp>(x.type(), x.value(), holds.value()); }
+
 Tensor Select(Tensor pred, Tensor on_true, Tensor on_false) {
   Align(on_true, on_false);
   Align(pred, on_true);

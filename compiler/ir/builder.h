@@ -157,6 +157,7 @@ inline Tensor operator-(Tensor x) { return Neg(x); }
 inline Tensor operator&(Tensor a, Tensor b) { return And(a, b); }
 inline Tensor operator|(Tensor a, Tensor b) { return Or(a, b); }
 
+Tensor Require(Tensor x, Tensor holds);
 Tensor Select(Tensor pred, Tensor on_true, Tensor on_false);
 Tensor Select(Tensor pred, Tensor on_true, double on_false);
 Tensor Select(Tensor pred, double on_true, Tensor on_false);

@@ -98,6 +98,17 @@ def Tpu_SelectOp : Tpu_Op<"select", [Elementwise, AllTypesMatch<["on_true", "on_
   let hasFolder = 1;
 }
 
+def Tpu_RequireOp : Tpu_Op<"require", [Elementwise, AllTypesMatch<["x", "result"]>]> {
+  let summary = "x, which must be as `holds` says";
+  let description = [{
+    Where `holds` is false the launch fails on devices whose programs can; on others it is as if it were true.
+  }];
+  let arguments = (ins Tpu_Tensor:$x, Tpu_Bool:$holds);
+  let results = (outs Tpu_Tensor:$result);
+  let assemblyFormat = "$x `,` $holds attr-dict `:` type($x) `,` type($holds)";
+  let hasFolder = 1;
+}
+
 def Tpu_ConvertOp : Tpu_Op<"convert", [SameOperandsAndResultShape, Elementwise]> {
   let summary = "the value in another element type";
   let description = [{

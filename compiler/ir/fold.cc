@@ -152,6 +152,8 @@ OpFoldResult SelectOp::fold(FoldAdaptor a) {
   return {};
 }
 
+OpFoldResult RequireOp::fold(FoldAdaptor a) { return IsIntSplat(a.getHolds(), 1) ? getX() : Value(); }
+
 OpFoldResult ConvertOp::fold(FoldAdaptor a) {
   if (getX().getType() == getType()) return getX();
   if (auto splat = mlir::dyn_cast_if_present<mlir::SplatElementsAttr>(a.getX())) {

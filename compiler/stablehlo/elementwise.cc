@@ -63,6 +63,10 @@ bool EmitElementwise(Emission& e, mlir::Operation* op) {
         e.Set(result, e.w.Compare(Direction(o.getKind()), operands[0], operands[1]));
         return true;
       })
+      .Case<ir::RequireOp>([&](auto) {
+        e.Set(result, operands[0]);
+        return true;
+      })
       .Case<ir::ConvertOp>([&](auto) {
         e.Set(result, ConvertTo(e.w, operands[0], type.getElementType()));
         return true;

@@ -23,13 +23,14 @@ def explain():
     """A report of fragments (with the time they took since the process began), cuts (with the line that forced each),
     compiles, cache hits and host kernels.
 
-    Print it, or show it in a notebook; `.counters`, `.fragments`, `.cuts`, `.compiles`, `.host_kernels`,
-    `.uncaptured_graphs` are plain data: of fragments, `runs` and `milliseconds` are lists by tier, `tuning` is what
-    tier 2 has chosen ("" for the untuned program), `decisions` are the candidates that were measured, in milliseconds,
-    and `finished` says that none is left; `kernels` are the parts of the compiled program, with the milliseconds they
-    took in all of `launches`, those of the fragment's launches that were timed so (one of 16, here or in an earlier
-    process; none on devices that do not tell), and the bytes of their operands and results. `.clusters` are fragments
-    that always followed one another and were compiled as one: `before` and `after` are milliseconds.
+    Print it, or show it in a notebook; `.counters`, `.fragments`, `.cuts`, `.compiles`, `.host_kernels` (calls by
+    operator; with lines in `.host_kernel_lines`), `.uncaptured_graphs` are plain data: of fragments, `runs` and
+    `milliseconds` are lists by tier, `tuning` is what tier 2 has chosen ("" for the untuned program), `decisions` are
+    the candidates that were measured, in milliseconds, and `finished` says that none is left; `kernels` are the parts
+    of the compiled program, with the milliseconds they took in all of `launches`, those of the fragment's launches
+    that were timed so (one of 16, here or in an earlier process; none on devices that do not tell), and the bytes of
+    their operands and results. `.clusters` are fragments that always followed one another and were compiled as one:
+    `before` and `after` are milliseconds.
     """
     return Explanation(
         metrics(),
@@ -51,7 +52,10 @@ class Explanation:
         self.clusters = sorted(clusters, key=lambda x: -x["followed"])
         self.cuts = cuts
         self.compiles = compiles
-        self.host_kernels = dict(sorted(host_kernels.items(), key=lambda item: -item[1]))
+        self.host_kernel_lines = sorted(host_kernels, key=lambda item: -item[0])
+        self.host_kernels = {}
+        for count, name, _ in self.host_kernel_lines:
+            self.host_kernels[name] = self.host_kernels.get(name, 0) + count
         self.uncaptured_graphs = dict(sorted(uncaptured_graphs.items(), key=lambda item: -item[1]))
 
     def _kernels(self):
@@ -171,8 +175,8 @@ class Explanation:
         )
         yield (
             "Host kernels: operators without a lowering",
-            ("calls", "operator"),
-            [(count, name) for name, count in list(self.host_kernels.items())[:limit]],
+            ("calls", "operator", "line"),
+            [(count, name, line or "-") for count, name, line in self.host_kernel_lines[:limit]],
         )
         if c["graph_calls"]:
             yield (

@@ -103,7 +103,10 @@ absl::Status Complaint(int64_t error, absl::string_view step) {
   if (error & static_cast<int64_t>(KernelError::kIndex)) {
     return absl::OutOfRangeError(absl::StrCat("index out of range in ", step));
   }
-  return absl::InternalError(absl::StrCat("ZeroDivisionError in ", step));  // PyTorch's word for it
+  const bool divisor = error & static_cast<int64_t>(KernelError::kDivisor);
+  // The first is PyTorch's word.
+  return absl::InternalError(
+      absl::StrCat(divisor ? "ZeroDivisionError" : "an operand is out of its range", " in ", step));
 }
 
 // Of so many launches one is timed part by part; the first of them when libraries and caches are warm.

@@ -36,8 +36,9 @@ struct Slot {
 
 // What a kernel may find wrong with its input; the launch then fails, naming the step's label.
 enum class KernelError : int64_t {
-  kIndex = 1,    // out of range: OutOfRange
-  kDivisor = 2,  // integer zero: Internal, as where ATen's kernel finds it
+  kIndex = 1,        // out of range: OutOfRange
+  kDivisor = 2,      // integer zero: Internal, as where ATen's kernel finds it
+  kRequirement = 4,  // an operand out of its range: likewise
 };
 
 // A loop over [0, extent()) run by TBB in pieces of at least `grain`: fn(pointers, begin, end). `pointers` holds the

@@ -104,3 +104,11 @@ func.func @update_of_update(%x: tensor<8xf32>, %y: tensor<4xf32>, %z: tensor<4xf
   %1 = tpu.update_slice %z into %0 at [2] by [1] : tensor<4xf32> into tensor<8xf32>
   return %1 : tensor<8xf32>
 }
+
+// CHECK-LABEL: @what_holds
+// CHECK-NEXT: return %arg0
+func.func @what_holds(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %true = tpu.constant dense<true> : tensor<4xi1>
+  %0 = tpu.require %x, %true : tensor<4xf32>, tensor<4xi1>
+  return %0 : tensor<4xf32>
+}

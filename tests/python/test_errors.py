@@ -222,6 +222,16 @@ def test_the_check_of_a_call_warns_of_nothing_of_its_own():
     assert out.eq(1).all()
 
 
+def test_an_out_tensor_that_is_resized_is_warned_of_as_on_the_cpu():
+    heard = {}
+    for device in ("cpu", "tpu"):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            torch.addmm(*[torch.ones(3, 3, device=device)] * 3, out=torch.ones(3, 4, device=device))
+        heard[device] = {str(w.message) for w in caught}
+    assert heard["tpu"] == heard["cpu"]
+
+
 def test_what_is_read_and_written_keeps_its_sizes():
     x, y = torch.randn(3, 1, 2, device="tpu"), torch.randn(3, 2, device="tpu")
     calls = [

@@ -183,3 +183,27 @@ def test_shared_state_of_graphsafe_generators():
     shared = generator.graphsafe_get_state()
     torch.rand(3, device="tpu", generator=generator)
     assert shared.get_offset() == generator.get_offset() > 0
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda p: torch.bernoulli(p),
+        lambda p: torch.zeros_like(p).bernoulli_(p),
+        lambda p: torch.normal(torch.zeros_like(p), p - 1),
+        lambda p: torch.normal(0.0, p - 1),
+    ],
+)
+@pytest.mark.parametrize("bad", [-0.5, float("nan")])
+@pytest.mark.embedded_only(reason="programs of PJRT devices report nothing")
+def test_bad_probabilities_and_deviations_are_errors_of_their_draw(draw, bad):
+    def read(value):
+        p = torch.full((5, 40), 1.0, device="tpu")
+        p[3, 7] = value
+        return draw(p).cpu()
+
+    for _ in range(3):  # op by op, then compiled
+        read(1.0)
+        with pytest.raises(RuntimeError, match=r"(?s)p_in >= 0|std >= 0|out of its range.*(bernoulli|normal)"):
+            read(bad)
+        torch.tpu.wait_for_compiles()

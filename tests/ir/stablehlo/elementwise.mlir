@@ -139,6 +139,16 @@ func.func @bits(%p: tensor<4xi1>, %q: tensor<4xi1>) -> tensor<4xbf16> {
   return %5 : tensor<4xbf16>
 }
 
+// XLA's programs report nothing.
+// CHECK-LABEL: module @requirements
+// CHECK: "stablehlo.add"(%[[X:.*]], %[[X]])
+func.func @requirements(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %holds = tpu.compare eq %x, %x : tensor<4xf32>
+  %0 = tpu.require %x, %holds : tensor<4xf32>, tensor<4xi1>
+  %1 = tpu.add %0, %x : tensor<4xf32>
+  return %1 : tensor<4xf32>
+}
+
 // Philox: products of 32-bit words in 64 bits, ten rounds.
 // CHECK-LABEL: module @random
 // CHECK-COUNT-20: "stablehlo.multiply"{{.*}}tensor<2xui64>
