@@ -193,7 +193,7 @@ def test_explain_names_host_kernels(metrics):
     torch.kaiser_window(5, device="tpu")
     report = torch.tpu.explain()
     assert sum(report.host_kernels.values()) == metrics()["host_kernel_calls"]
-    for name in ("svd", "unique", "kaiser_window"):
+    for name in ("svd", "kaiser_window", *(["unique"] if EMBEDDED else [])):  # a plugin's programs have its lowering
         (line,) = {line for _, operator, line in report.host_kernel_lines if name in operator}
         assert "test_fragments.py:" in line and line in str(report)
 
