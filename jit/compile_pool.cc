@@ -242,8 +242,8 @@ void CompilePool::DoFamily(FragmentFamily& family) {
     const Fragment& first = order->fragments.front();
     std::string points, ranges;
     for (const SizePoint& point : order->points) absl::StrAppend(&points, "|", absl::StrJoin(point, ","));
-    for (size_t d = 0; d < order->least.size(); ++d) {
-      absl::StrAppend(&ranges, d == 0 ? "" : " by ", order->least[d], " to ", order->most[d]);
+    for (size_t d = 0; d < order->range.least.size(); ++d) {
+      absl::StrAppend(&ranges, d == 0 ? "" : " by ", order->range.least[d], " to ", order->range.most[d]);
     }
     const std::string key = KeyOf(absl::StrCat(first.StableKey(), order->fragments.back().StableKey(), points));
     CompileRecord record{key, absl::StrCat(first.Summary(), ", sizes ", ranges), "disk", 0,

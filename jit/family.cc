@@ -99,13 +99,6 @@ bool ViewsReachAs(const Fragment& like, const Fragment& fragment) {
   return true;
 }
 
-bool Between(const SizePoint& least, const SizePoint& sizes, const SizePoint& most) {
-  for (size_t d = 0; d < sizes.size(); ++d) {
-    if (sizes[d] < least[d] || sizes[d] > most[d]) return false;
-  }
-  return true;
-}
-
 }  // namespace
 
 SizePoint FragmentFamily::Members::SizesOf(const Numbers& of) const {
@@ -118,14 +111,6 @@ bool FragmentFamily::Members::Hold(const Numbers& of) const {
   const SizePoint sizes = SizesOf(of);
   return std::equal(of.begin(), of.end(), numbers.begin(), numbers.end(),
                     [&](int64_t value, const Polynomial& number) { return number.At(sizes) == value; });
-}
-
-void FragmentFamily::Members::Reach(const SizePoint& sizes) {
-  if (least.empty()) least = most = sizes;
-  for (size_t d = 0; d < sizes.size(); ++d) {
-    least[d] = std::min(least[d], sizes[d]);
-    most[d] = std::max(most[d], sizes[d]);
-  }
 }
 
 std::vector<FragmentFamily::Served>::iterator FragmentFamily::Find(const Members& members) {
@@ -152,11 +137,11 @@ bool FragmentFamily::Add(const Fragment& fragment) {
   for (const Served& served : served_) {
     if (!served.members.Hold(numbers)) continue;
     const SizePoint sizes = served.members.SizesOf(numbers);
-    if (Between(served.least, sizes, served.most)) return false;
+    if (served.range.Holds(sizes)) return false;
     if (*std::min_element(sizes.begin(), sizes.end()) >= kLeastSize) {
-      if (served.widest || Between(served.members.least, sizes, served.members.most)) return false;
+      if (served.widest || served.members.range.Holds(sizes)) return false;
       Want(served.members);
-      wanted_->Reach(sizes);
+      wanted_->range.Reach(sizes);
       return true;
     }
     most_sizes = std::min(most_sizes, sizes.size() - 1);  // of two, the one may often be 1
@@ -198,7 +183,7 @@ std::optional<FragmentFamily::Members> FragmentFamily::Fit(size_t most_sizes) co
   }
   if (!found) return std::nullopt;
   for (const Numbers& numbers : seen_) {
-    if (found->Hold(numbers)) found->Reach(found->SizesOf(numbers));
+    if (found->Hold(numbers)) found->range.Reach(found->SizesOf(numbers));
   }
   return found;
 }
@@ -214,7 +199,7 @@ std::optional<FragmentFamily::Members> FragmentFamily::FitThrough(absl::Span<con
     if (changes && candidates.size() < kMostCandidates) candidates.push_back(place);
   }
   const auto fit = [&](const std::vector<size_t>& places) -> std::optional<Members> {
-    Members members{places, std::vector<Polynomial>(like_.size()), {}, {}};
+    Members members{places, std::vector<Polynomial>(like_.size()), {}};
     std::vector<SizePoint> points;
     for (const Numbers* numbers : those) points.push_back(members.SizesOf(*numbers));
     for (const size_t place : distinct_) {
@@ -244,7 +229,7 @@ std::optional<FragmentFamily::Order> FragmentFamily::OrderFor(const SizePoint& l
     return first_.WithSizes(values);
   };
   SizePoint middle;
-  for (size_t d = 0; d < least.size(); ++d) middle.push_back((wanted_->least[d] + wanted_->most[d]) / 2);
+  for (size_t d = 0; d < least.size(); ++d) middle.push_back((wanted_->range.least[d] + wanted_->range.most[d]) / 2);
   const Fragment like = at(middle);
   Order order;
   std::vector<int64_t> taken;  // first of all by what is no size
@@ -260,8 +245,8 @@ std::optional<FragmentFamily::Order> FragmentFamily::OrderFor(const SizePoint& l
     const std::optional<std::vector<int64_t>> values =
         SizesBetween(least[d], reach, SumsIn(d, wanted_->numbers), taken);
     if (!values) return std::nullopt;
-    order.least.push_back(values->front());
-    order.most.push_back(values->back());
+    order.range.least.push_back(values->front());
+    order.range.most.push_back(values->back());
     std::vector<SizePoint> points;
     for (const SizePoint& point : order.points.empty() ? std::vector<SizePoint>{{}} : order.points) {
       for (const int64_t value : *values) {
@@ -301,9 +286,9 @@ std::optional<FragmentFamily::Order> FragmentFamily::Take() {
   while (attempt_ < std::size(kRanges)) {
     const Range& range = kRanges[attempt_++];
     SizePoint least, most;
-    for (size_t d = 0; d < wanted_->least.size(); ++d) {
-      least.push_back(std::max(wanted_->least[d] / (range.half ? 2 : 1), range.least));
-      most.push_back(std::max(wanted_->most[d], kLeastSpan) * range.beyond);
+    for (size_t d = 0; d < wanted_->range.least.size(); ++d) {
+      least.push_back(std::max(wanted_->range.least[d] / (range.half ? 2 : 1), range.least));
+      most.push_back(std::max(wanted_->range.most[d], kLeastSpan) * range.beyond);
     }
     if (std::optional<Order> order = OrderFor(least, most)) return order;
   }
@@ -321,7 +306,7 @@ void FragmentFamily::Set(const Order& order, std::vector<std::unique_ptr<Executa
   std::lock_guard<std::mutex> lock(mutex_);
   auto known = Find(*wanted_);
   if (known == served_.end()) known = served_.insert(known, Served());
-  *known = {*std::move(wanted_), order.least, order.most, std::move(programs)};
+  *known = {*std::move(wanted_), order.range, std::move(programs)};
   wanted_.reset();
 }
 
@@ -330,7 +315,7 @@ std::unique_ptr<Executable> FragmentFamily::At(const Fragment& fragment, int dev
   std::lock_guard<std::mutex> lock(mutex_);
   for (Served& served : served_) {
     const SizePoint sizes = served.members.SizesOf(numbers);
-    if (!Between(served.least, sizes, served.most) || !served.members.Hold(numbers)) continue;
+    if (!served.range.Holds(sizes) || !served.members.Hold(numbers)) continue;
     absl::StatusOr<std::unique_ptr<Executable>> executable = served.programs[device]->At(sizes);
     if (executable.ok()) return *std::move(executable);
   }

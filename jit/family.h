@@ -29,7 +29,7 @@ class FragmentFamily {
   struct Order {
     std::vector<Fragment> fragments;
     std::vector<SizePoint> points;
-    SizePoint least, most;  // of each size
+    SizeRange range;
   };
 
   explicit FragmentFamily(Fragment first) : first_(std::move(first)) {}
@@ -52,15 +52,14 @@ class FragmentFamily {
   struct Members {
     std::vector<size_t> places;       // of the sizes
     std::vector<Polynomial> numbers;  // of each place
-    SizePoint least, most;
+    SizeRange range;
 
     SizePoint SizesOf(const Numbers& of) const;
     bool Hold(const Numbers& of) const;  // within the range or not
-    void Reach(const SizePoint& sizes);  // widens the range
   };
   struct Served {
     Members members;
-    SizePoint least, most;                                    // that the programs serve
+    SizeRange range;                                          // that the programs serve
     std::vector<std::unique_ptr<ExecutableFamily>> programs;  // by device
     bool widest = false;                                      // there is none for a wider range
   };

@@ -89,6 +89,22 @@ std::optional<Polynomial> Solve(unsigned terms, std::vector<Row> rows) {
 
 }  // namespace
 
+bool SizeRange::Holds(absl::Span<const int64_t> sizes) const {
+  if (sizes.size() != least.size()) return false;
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    if (sizes[d] < least[d] || sizes[d] > most[d]) return false;
+  }
+  return true;
+}
+
+void SizeRange::Reach(const SizePoint& sizes) {
+  if (least.empty()) least = most = sizes;
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    least[d] = std::min(least[d], sizes[d]);
+    most[d] = std::max(most[d], sizes[d]);
+  }
+}
+
 int64_t Polynomial::At(absl::Span<const int64_t> sizes) const {
   // Unsigned: far beyond the points that it was found through it may leave 64 bits.
   const uint64_t a = sizes[0], b = sizes.size() > 1 ? sizes[1] : 0;

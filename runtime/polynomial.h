@@ -16,6 +16,14 @@ namespace tpu {
 // Values of the sizes that something follows: of one, or of two.
 using SizePoint = std::vector<int64_t>;
 
+// All values of each between two, these included.
+struct SizeRange {
+  SizePoint least, most;
+
+  bool Holds(absl::Span<const int64_t> sizes) const;
+  void Reach(const SizePoint& sizes);  // widens it; an empty one holds these alone then
+};
+
 struct Polynomial {
   static constexpr size_t kPowers = 3;             // of each size, from 0 on
   std::array<int64_t, kPowers * kPowers> terms{};  // the multiple of a^i b^j at i + kPowers * j

@@ -45,16 +45,12 @@ absl::StatusOr<PlanFamily> PlanFamily::Join(std::vector<Plan> plans, absl::Span<
     parts.push_back(plan.Split());
   }
   PlanFamily family;
-  family.least = family.most = points[0];
+  for (const SizePoint& point : points) family.range.Reach(point);
   for (size_t i = 1; i < plans.size(); ++i) {
     if (parts[i].frame != parts[0].frame) {
       return absl::FailedPreconditionError(absl::StrCat("plans at sizes ", absl::StrJoin(points[0], " by "), " and ",
                                                         absl::StrJoin(points[i], " by "),
                                                         " differ: ", FirstDifference(plans[0], plans[i])));
-    }
-    for (size_t d = 0; d < points[i].size(); ++d) {
-      family.least[d] = std::min(family.least[d], points[i][d]);
-      family.most[d] = std::max(family.most[d], points[i][d]);
     }
   }
   absl::flat_hash_map<std::vector<int64_t>, Polynomial> known;
@@ -80,11 +76,9 @@ absl::StatusOr<PlanFamily> PlanFamily::Join(std::vector<Plan> plans, absl::Span<
 }
 
 absl::StatusOr<Plan> PlanFamily::At(absl::Span<const int64_t> sizes) const {
-  bool within = sizes.size() == least.size();
-  for (size_t d = 0; d < sizes.size() && within; ++d) within = sizes[d] >= least[d] && sizes[d] <= most[d];
-  if (!within) {
-    return absl::OutOfRangeError(absl::StrCat("a program for sizes ", absl::StrJoin(least, " by "), " to ",
-                                              absl::StrJoin(most, " by "), " at ", absl::StrJoin(sizes, " by ")));
+  if (!range.Holds(sizes)) {
+    return absl::OutOfRangeError(absl::StrCat("a program for sizes ", absl::StrJoin(range.least, " by "), " to ",
+                                              absl::StrJoin(range.most, " by "), " at ", absl::StrJoin(sizes, " by ")));
   }
   Plan at = plan;
   std::vector<std::pair<uint32_t, int64_t>> values;
@@ -98,8 +92,8 @@ absl::StatusOr<Plan> PlanFamily::At(absl::Span<const int64_t> sizes) const {
 
 std::string PlanFamily::Serialize() const {
   ByteWriter out;
-  out.I64s(least);
-  out.I64s(most);
+  out.I64s(range.least);
+  out.I64s(range.most);
   out.U64(numbers.size());
   for (const Number& number : numbers) {
     out.U64(number.place);
@@ -114,9 +108,10 @@ absl::StatusOr<PlanFamily> PlanFamily::Parse(std::string_view bytes) {
   if (bytes.substr(0, kMagic.size()) != kMagic) return bad();
   ByteReader in(bytes.substr(kMagic.size()));
   PlanFamily family;
-  family.least = in.I64s();
-  family.most = in.I64s();
-  if (family.least.empty() || family.least.size() > 2 || family.most.size() != family.least.size()) return bad();
+  SizeRange& range = family.range;
+  range.least = in.I64s();
+  range.most = in.I64s();
+  if (range.least.empty() || range.least.size() > 2 || range.most.size() != range.least.size()) return bad();
   for (uint64_t count = in.Count((1 + Polynomial().terms.size()) * sizeof(int64_t)); count > 0; --count) {
     Number number;
     number.place = static_cast<uint32_t>(in.U64());

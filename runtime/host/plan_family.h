@@ -26,13 +26,13 @@ struct PlanFamily {
   };
 
   Plan plan;                    // at some size
-  SizePoint least, most;        // of each size
+  SizeRange range;              // that it serves
   std::vector<Number> numbers;  // the ones that follow the sizes, in their order
 
   // FailedPrecondition, naming the first difference, where the plans are not one family. They are at these sizes: at
   // least four of the one, each with each of the other (a cube goes through three values as a square does).
   static absl::StatusOr<PlanFamily> Join(std::vector<Plan> plans, absl::Span<const SizePoint> points);
-  // OutOfRange beyond [least, most].
+  // OutOfRange beyond the range.
   absl::StatusOr<Plan> At(absl::Span<const int64_t> sizes) const;
 
   std::string Serialize() const;

@@ -57,21 +57,24 @@ def bert():
     return TokenLoss(BertForMaskedLM(config), lambda output: output.logits), tokens
 
 
+# Of the decoders below.
+DECODER = dict(
+    vocab_size=VOCABULARY,
+    hidden_size=32,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    max_position_embeddings=64,
+    bos_token_id=0,
+    eos_token_id=None,
+    pad_token_id=0,
+)
+
+
 def llama_config():
     from transformers import LlamaConfig
 
-    return LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=64,
-        bos_token_id=0,
-        eos_token_id=None,
-        pad_token_id=0,
-    )
+    return LlamaConfig(intermediate_size=64, **DECODER)
 
 
 def llama():
@@ -83,20 +86,7 @@ def llama():
 def mixtral():
     from transformers import MixtralConfig, MixtralForCausalLM
 
-    config = MixtralConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        num_local_experts=4,
-        num_experts_per_tok=2,
-        max_position_embeddings=64,
-        bos_token_id=0,
-        eos_token_id=None,
-        pad_token_id=0,
-    )
+    config = MixtralConfig(intermediate_size=48, num_local_experts=4, num_experts_per_tok=2, **DECODER)
     return TokenLoss(MixtralForCausalLM(config), lambda output: output.logits), tokens
 
 

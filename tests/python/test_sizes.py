@@ -279,27 +279,20 @@ def test_indices_are_checked_at_every_size():
         (x[beyond] + 1).cpu()
 
 
-def test_a_second_process_compiles_nothing(tmp_path):
-    program = """
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        pytest.param([(size, 9) for size in (20, 33, 47, 64, 51, 128)], id="one size"),
+        pytest.param(
+            [(*pair, 9) for pair in ((4, 20), (7, 33), (12, 47), (5, 64), (16, 51), (9, 90), (24, 25))], id="two sizes"
+        ),
+    ],
+)
+def test_a_second_process_compiles_nothing(shapes, tmp_path):
+    program = f"""
         import torch
-        for size in (20, 33, 47, 64, 51, 128):
-            x = torch.ones(size, 9).to('tpu')
-            (x.softmax(0) * 2).cpu()
-            torch.tpu.wait_for_compiles()
-        m = torch.tpu.metrics()
-        print(m['compiles'], m['sizes_served'])
-    """
-    environment = {"TORCH_TPU_CACHE": str(tmp_path)}
-    first, second = ([int(n) for n in run_python(program, environment).stdout.split()] for _ in range(2))
-    assert first[0] >= 1 and first[1] >= 3
-    assert second[0] == 0 and second[1] >= 3
-
-
-def test_a_second_process_takes_programs_of_two_sizes(tmp_path):
-    program = """
-        import torch
-        for sizes in ((4, 20), (7, 33), (12, 47), (5, 64), (16, 51), (9, 90), (24, 25)):
-            x = torch.ones(*sizes, 9).to('tpu')
+        for shape in {shapes}:
+            x = torch.ones(shape).to('tpu')
             (x.softmax(0) * 2).cpu()
             torch.tpu.wait_for_compiles()
         m = torch.tpu.metrics()

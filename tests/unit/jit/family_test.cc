@@ -66,8 +66,8 @@ TEST_F(FragmentFamilyTest, FollowsOneSizeAfterThree) {
   EXPECT_TRUE(family_.wanted());
   const auto order = family_.Take();
   ASSERT_TRUE(order);
-  EXPECT_LE(order->least[0], 20);
-  EXPECT_GT(order->most[0], 47);
+  EXPECT_LE(order->range.least[0], 20);
+  EXPECT_GT(order->range.most[0], 47);
   for (size_t i = 0; i < order->points.size(); ++i) {
     EXPECT_EQ(order->fragments[i].StableKey(), At({8, order->points[i][0]}).StableKey());
   }
@@ -92,9 +92,9 @@ TEST_F(FragmentFamilyTest, FollowsTwoSizesAfterFour) {
   EXPECT_EQ(order->points.size(), values[0].size() * values[1].size());
   for (size_t d = 0; d < 2; ++d) {
     EXPECT_GE(values[d].size(), 4);
-    EXPECT_EQ(order->least[d], *values[d].begin());
-    EXPECT_EQ(order->most[d], *values[d].rbegin());
-    EXPECT_EQ(order->points.back()[d], order->most[d]);
+    EXPECT_EQ(order->range.least[d], *values[d].begin());
+    EXPECT_EQ(order->range.most[d], *values[d].rbegin());
+    EXPECT_EQ(order->points.back()[d], order->range.most[d]);
   }
   Serve(*order, &two_);
   for (const SizePoint& sizes : {SizePoint{6, 30}, {30, 30}, {30, 6 * 30}, {40, 10}}) EXPECT_EQ(By(sizes), "two");
@@ -112,7 +112,7 @@ TEST_F(FragmentFamilyTest, IsWidenedToASecondSize) {
   EXPECT_EQ(By({8, 30}), "one");
   const auto two = family_.Take();
   ASSERT_TRUE(two);
-  EXPECT_EQ(two->least.size(), 2);
+  EXPECT_EQ(two->range.least.size(), 2);
   Serve(*two, &two_);
   EXPECT_EQ(By({8, 30}), "one");
   EXPECT_EQ(By({9, 30}), "two");
@@ -126,7 +126,7 @@ TEST_F(FragmentFamilyTest, WhereNoProgramForTwoCanBeMadeOneSizeIsStillFollowed) 
   EXPECT_FALSE(family_.wanted() || family_.ready());
   EXPECT_FALSE(Adds({9, 40}) || Adds({9, 60}));
   EXPECT_TRUE(Adds({9, 70}));
-  EXPECT_EQ(family_.Take()->least.size(), 1);
+  EXPECT_EQ(family_.Take()->range.least.size(), 1);
 }
 
 TEST_F(FragmentFamilyTest, ARangeThatCantBeWidenedIsNotTriedAgain) {
