@@ -11,9 +11,8 @@ namespace tpu {
 namespace {
 
 constexpr std::pair<const char*, int Tuning::*> kKnobs[] = {
-    {"products", &Tuning::products},
-    {"streams", &Tuning::streams},
-    {"step_ns", &Tuning::step_ns},
+    {"products", &Tuning::products}, {"streams", &Tuning::streams},     {"step_ns", &Tuning::step_ns},
+    {"prefetch", &Tuning::prefetch}, {"registers", &Tuning::registers},
 };
 
 }  // namespace

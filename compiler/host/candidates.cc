@@ -74,7 +74,12 @@ std::vector<Tuning> Candidates(const Program& program, const Tuning& tuning) {
   for (size_t i = 0; i < kinds.size(); ++i) turn(&Tuning::products, tuning.products | 1 << i);
   if (kernels > 1) turn(&Tuning::streams, 20);
   if (kernels > 1) turn(&Tuning::step_ns, 12000);
-  if (kernels > 0) turn(&Tuning::step_ns, 500);
+  if (kernels > 0) {
+    turn(&Tuning::step_ns, 500);
+    turn(&Tuning::prefetch, 0);
+    turn(&Tuning::prefetch, 1024);
+    turn(&Tuning::registers, 8);
+  }
   return candidates;
 }
 

@@ -67,7 +67,7 @@ absl::StatusOr<std::vector<KernelWriter>> WritersOf(llvm::ArrayRef<Operation*> a
   }
   for (LoopNest& nest : nests) {
     writers.push_back([nest = std::move(nest)](llvm::Module& module, KernelNumbers* numbers) {
-      return EmitKernel(nest, module, numbers);
+      return EmitKernel(nest, module, Tuning(), numbers);
     });
   }
   return writers;

@@ -18,7 +18,7 @@ absl::StatusOr<Program> CompileModule(mlir::ModuleOp module, const std::string& 
   auto functions = module.getOps<mlir::func::FuncOp>();
   if (functions.empty()) return absl::InvalidArgumentError("no function in the module");
   mlir::func::FuncOp function = *functions.begin();
-  auto plan = BuildPlan(function);
+  auto plan = BuildPlan(function, tuning);
   if (!plan.ok()) return plan.status();
   TurnProducts(*plan, tuning.products);
   Program program;

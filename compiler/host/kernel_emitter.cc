@@ -25,7 +25,8 @@ constexpr double kTaskNanoseconds = 30000;
 
 class Emitter : private NestValues {
  public:
-  Emitter(const LoopNest& nest, llvm::Module& module, KernelNumbers* numbers) : NestValues(nest, module, numbers) {}
+  Emitter(const LoopNest& nest, llvm::Module& module, const Tuning& tuning, KernelNumbers* numbers)
+      : NestValues(nest, module, tuning.prefetch, numbers), registers_(tuning.registers) {}
 
   KernelShape Emit();
 
@@ -59,6 +60,7 @@ class Emitter : private NestValues {
   void BlockItem(Value* begin, Value* end, int64_t count);
   void BlockPass(int phase, Value* begin, Value* end, int64_t count);
 
+  const int registers_;
   int max_width_ = 1;
   int tiled_ = -1;  // a kept loop of which an item covers kTile positions
 };
@@ -78,7 +80,7 @@ void Emitter::ChooseWidth() {
              (node.type && node.type.isF64());
   }
   int lanes = std::max(VectorBits() / 32, 4);
-  max_width_ = calls ? 4 : gathers ? 8 : widest == 8 ? lanes : heavy > 0 ? 2 * lanes : 4 * lanes;
+  max_width_ = calls ? 4 : gathers ? 8 : widest == 8 ? lanes : heavy > 0 ? 2 * lanes : registers_ * lanes;
   if (heavy > 0 && widest == 8) max_width_ = lanes;
   const int64_t inner = nest_.loops.empty() ? 1 : InnerCount();
   while (inner >= 0 && max_width_ > 1 && max_width_ > inner) max_width_ /= 2;
@@ -449,6 +451,7 @@ KernelShape Emitter::Emit() {
   bool blocks = !nest_.inner_reduced() && !nest_.loops.empty();
   int64_t inner = blocks ? nest_.loops.back().size : 1;
   if (blocks && !nest_.has_reduce) tiled_ = FindTiledLoop();
+  if (tiled_ >= 0) prefetch_ = 0;
   int64_t outer = 1;
   for (size_t i = 0; i + (blocks ? 1 : 0) < nest_.loops.size(); ++i) outer *= nest_.loops[i].reduced ? 1 : ItemsOf(i);
   int64_t block = inner;
@@ -515,8 +518,8 @@ KernelShape Emitter::Emit() {
 
 }  // namespace
 
-KernelShape EmitKernel(const LoopNest& nest, llvm::Module& module, KernelNumbers* numbers) {
-  return Emitter(nest, module, numbers).Emit();
+KernelShape EmitKernel(const LoopNest& nest, llvm::Module& module, const Tuning& tuning, KernelNumbers* numbers) {
+  return Emitter(nest, module, tuning, numbers).Emit();
 }
 
 }  // namespace tpu::host

@@ -9,6 +9,7 @@
 
 #include "compiler/host/kernel_frame.h"
 #include "compiler/host/loop_nest.h"
+#include "compiler/tuning.h"
 #include "llvm/IR/Module.h"
 
 namespace tpu::host {
@@ -23,6 +24,7 @@ struct KernelShape {
   int64_t grain = 1;       // items that are worth a task of their own
 };
 
-KernelShape EmitKernel(const LoopNest& nest, llvm::Module& module, KernelNumbers* numbers = nullptr);
+KernelShape EmitKernel(const LoopNest& nest, llvm::Module& module, const Tuning& tuning,
+                       KernelNumbers* numbers = nullptr);
 
 }  // namespace tpu::host

@@ -11,7 +11,9 @@ namespace {
 using llvm::Value;
 using Kind = NestNode::Kind;
 
-constexpr int64_t kLongSum = 256;  // of f32, in one accumulator
+constexpr int64_t kLongSum = 256;        // of f32, in one accumulator
+constexpr int64_t kLine = 64;            // bytes of a cache line
+constexpr int64_t kLeastRun = 16 << 10;  // bytes read one after another, for which what lies ahead is asked for
 
 // Of a constant that may be a size (what a mean divides by).
 std::optional<int64_t> WholeNumber(const NestNode& constant) {
@@ -224,12 +226,57 @@ bool NestValues::IsUnit(const Expr& e) const {
   return unit;
 }
 
-Value* NestValues::LoadAt(const NestNode& node) {
+// How far ahead of a load of neighbours lies what its loop will read soon and no earlier load has brought; nullptr
+// where that is nowhere, or so short a way that it would mostly ask for what nobody reads.
+Value* NestValues::NextBytes(const NestNode& load) {
+  const auto stride = [&](size_t loop) {
+    for (auto [symbol, c] : load.index.terms) {
+      if (symbol == static_cast<int>(loop)) return c;
+    }
+    return int64_t{0};
+  };
+  const int64_t bytes = ElementOps::BytesOf(load.type);
+  if (nest_.has_reduce && !nest_.inner_reduced()) {  // block by block: the same part of the next row
+    for (size_t i = nest_.loops.size(); i-- > 0;) {
+      if (nest_.loops[i].reduced) return stride(i) > 0 ? I64(stride(i) * bytes) : nullptr;
+    }
+  }
+  int64_t next = 1, run = bytes;
+  for (size_t i = nest_.loops.size(); i-- > 0;) {
+    const Loop& loop = nest_.loops[i];
+    if (loop.size == 1 && !loop.most) continue;
+    if (stride(i) != next) break;
+    next *= loop.size;
+    run *= loop.most.value_or(loop.size);
+  }
+  return run >= kLeastRun ? b_.getInt64(prefetch_) : nullptr;
+}
+
+void NestValues::Prefetch(int id, Value* at) {
+  const NestNode& node = nest_.nodes[id];
+  const int64_t bytes = width_ * ElementOps::BytesOf(node.type);
+  if (prefetch_ <= 0 || bytes < kLine || first_pass_.try_emplace(id, pass_).first->second != pass_) return;
+  Value* next = NextBytes(node);
+  if (next == nullptr) return;
+  for (int64_t line = 0; line < bytes; line += kLine) {
+    Value* ahead = b_.CreatePtrAdd(at, b_.CreateAdd(next, b_.getInt64(line)));
+    const auto flag = [&](uint32_t value) { return b_.getInt32(value); };
+    b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {ahead->getType()},
+                       {ahead, flag(/*read*/ 0), flag(/*keep in all caches*/ 3), flag(/*data*/ 1)});
+  }
+}
+
+Value* NestValues::LoadAt(int id) {
+  const NestNode& node = nest_.nodes[id];
   Value* pointer = pointers_[node.input];
   uint64_t loops = 0;
   for (auto [symbol, c] : node.index.terms) loops |= nest_.symbols[symbol].loops;
   if (!IsVector(loops)) return ops_.Load(node.type, At(pointer, node.type, Scalar(node.index)), 1);
-  if (IsUnit(node.index)) return ops_.Load(node.type, At(pointer, node.type, Scalar(node.index)), width_);
+  if (IsUnit(node.index)) {
+    Value* at = At(pointer, node.type, Scalar(node.index));
+    Prefetch(id, at);
+    return ops_.Load(node.type, at, width_);
+  }
   Value* index = Lanes(node.index);
   Value* lanes = llvm::PoisonValue::get(ops_.MemoryType(node.type, width_));
   for (int i = 0; i < width_; ++i) {
@@ -283,7 +330,7 @@ Value* NestValues::Compute(int id) {
   }
   switch (node.kind) {
     case Kind::kLoad:
-      return LoadAt(node);
+      return LoadAt(id);
     case Kind::kConstant:
       if (auto whole = numbers_ == nullptr ? std::nullopt : WholeNumber(node)) {
         return ops_.Convert(mlir::IntegerType::get(node.type.getContext(), 64), node.type, I64(*whole));

@@ -21,8 +21,8 @@ class NestValues : protected KernelFrame {
  protected:
   using Value = llvm::Value;
 
-  NestValues(const LoopNest& nest, llvm::Module& module, KernelNumbers* numbers)
-      : KernelFrame(module, nest.inputs.size() + nest.outputs.size(), numbers), nest_(nest) {}
+  NestValues(const LoopNest& nest, llvm::Module& module, int64_t prefetch, KernelNumbers* numbers)
+      : KernelFrame(module, nest.inputs.size() + nest.outputs.size(), numbers), nest_(nest), prefetch_(prefetch) {}
 
   // --- reductions ---
   // How one is done: the types of its operand and of its accumulator, and whether it carries an index.
@@ -77,6 +77,7 @@ class NestValues : protected KernelFrame {
   void StoreOutputs(const std::function<bool(const NestOutput&)>& which);
 
   const LoopNest& nest_;
+  int64_t prefetch_;  // bytes, see Tuning
   int width_ = 1;
   int pass_ = 0;
   std::vector<Value*> position_;  // of each loop; of the innermost, the first lane
@@ -91,8 +92,12 @@ class NestValues : protected KernelFrame {
   bool non_temporal_ = false;
 
  private:
+  llvm::DenseMap<int, int> first_pass_;  // of the loads: the pass that brings them to the cache
+
   Value* Compute(int node);
-  Value* LoadAt(const NestNode& node);
+  Value* LoadAt(int id);
+  Value* NextBytes(const NestNode& load);
+  void Prefetch(int id, Value* at);
   Value* Random(const NestNode& node);
   Value* ComputeSymbol(int symbol, bool lanes);
 };

@@ -30,8 +30,8 @@ uint64_t BytesOf(Value v) {
 
 class Builder {
  public:
-  Builder(mlir::func::FuncOp function, KernelSource kernels, bool open)
-      : function_(function), source_(std::move(kernels)), open_(open) {}
+  Builder(mlir::func::FuncOp function, const Tuning& tuning, KernelSource kernels, bool open)
+      : function_(function), tuning_(tuning), source_(std::move(kernels)), open_(open) {}
   absl::StatusOr<Plan> Build();
 
  private:
@@ -68,6 +68,7 @@ class Builder {
   static std::string Label(ir::FusionOp op);
 
   mlir::func::FuncOp function_;
+  const Tuning tuning_;
   const KernelSource source_;
   const bool open_;  // to be joined with plans of other sizes
   Plan plan_;
@@ -232,7 +233,7 @@ absl::Status Builder::AddFusion(ir::FusionOp op) {
   step.label = Label(op);
   auto nest = NestOf(op);
   if (!nest) return absl::InternalError(absl::StrCat("not one loop nest: ", step.label));
-  auto kernel = source_(op, [&](llvm::Module& module, KernelNumbers*) { return EmitKernel(*nest, module); });
+  auto kernel = source_(op, [&](llvm::Module& module, KernelNumbers*) { return EmitKernel(*nest, module, tuning_); });
   if (!kernel.ok()) return kernel.status();
   for (Value input : nest->inputs) {
     Value outside = op.getOperands()[mlir::cast<mlir::BlockArgument>(input).getArgNumber()];
@@ -442,12 +443,13 @@ std::optional<LoopNest> NestOf(ir::FusionOp op) {
   return AnalyzeLoopNest([](Operation*) { return true; }, outputs);
 }
 
-absl::StatusOr<Plan> BuildPlan(mlir::func::FuncOp function) {
-  return Builder(function, [](Operation*, const KernelWriter& write) { return CompileKernel(write); }, false).Build();
+absl::StatusOr<Plan> BuildPlan(mlir::func::FuncOp function, const Tuning& tuning) {
+  const auto compile = [](Operation*, const KernelWriter& write) { return CompileKernel(write); };
+  return Builder(function, tuning, compile, false).Build();
 }
 
 absl::StatusOr<Plan> BuildOpenPlan(mlir::func::FuncOp function, const KernelSource& kernels) {
-  return Builder(function, kernels, true).Build();
+  return Builder(function, Tuning(), kernels, true).Build();
 }
 
 }  // namespace tpu::host

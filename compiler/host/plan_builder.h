@@ -10,6 +10,7 @@
 #include "compiler/host/kernel_compiler.h"
 #include "compiler/host/loop_nest.h"
 #include "compiler/ir/dialect.h"
+#include "compiler/tuning.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "runtime/host/plan.h"
 
@@ -19,7 +20,7 @@ namespace tpu::host {
 using KernelSource = std::function<absl::StatusOr<CompiledKernel>(mlir::Operation* op, const KernelWriter& write)>;
 
 // Unimplemented, naming the op, for what no step can do.
-absl::StatusOr<Plan> BuildPlan(mlir::func::FuncOp function);
+absl::StatusOr<Plan> BuildPlan(mlir::func::FuncOp function, const Tuning& tuning);
 // A plan to be joined with others of other sizes: nothing in it but numbers depends on the function's sizes.
 absl::StatusOr<Plan> BuildOpenPlan(mlir::func::FuncOp function, const KernelSource& kernels);
 

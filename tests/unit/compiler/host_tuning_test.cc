@@ -63,6 +63,36 @@ TEST(HostTuning, KernelsComputeTheSameBitsUnderEveryTuning) {
   }
 }
 
+// Whether the code asks memory for what it will read, which a tuning can leave out.
+bool AsksAhead(const std::string& text) {
+  Tuning none;
+  none.prefetch = 0;
+  const auto with = CompileText(text), without = CompileText(text, none);
+  EXPECT_TRUE(with.ok() && without.ok()) << with.status() << without.status();
+  return with.ok() && without.ok() && with->bytes != without->bytes;
+}
+
+TEST(HostTuning, WhatIsReadInLongRunsIsAskedForAhead) {
+  EXPECT_TRUE(AsksAhead(kKernels));
+  const auto square = [](const std::string& type) {
+    return "func.func @fragment(%x: " + type + ") -> " + type + " { %y = tpu.mul %x, %x : " + type +
+           " return %y : " + type + " }";
+  };
+  EXPECT_TRUE(AsksAhead(square("tensor<64x64xf32>")));
+  EXPECT_FALSE(AsksAhead(square("tensor<63x64xf32>")));  // less than 16 KiB
+  EXPECT_TRUE(AsksAhead(R"(
+    func.func @fragment(%x: tensor<64x640xf32>) -> tensor<640xf32> {
+      %y = tpu.reduce sum %x [0] : (tensor<64x640xf32>) -> tensor<640xf32>
+      return %y : tensor<640xf32>
+    })"));
+  EXPECT_FALSE(AsksAhead(R"(
+    func.func @fragment(%x: tensor<256x256xf32>) -> tensor<256x16xf32> {
+      %y = tpu.slice %x [0, 0] to [256, 16] by [1, 1] : (tensor<256x256xf32>) -> tensor<256x16xf32>
+      %z = tpu.mul %y, %y : tensor<256x16xf32>
+      return %z : tensor<256x16xf32>
+    })"));  // rows of 64 bytes, a KiB apart
+}
+
 TEST(HostTuning, ProductsAreThoseOfPlainLoopsUnderEveryTuning) {
   const auto x = Ramp(200 * 96, 0.1f, -0.7f), w = Ramp(96 * 160, 0.2f, -1.5f), v = Ramp(160 * 70);
   for (const Tuning& tuning : Offered(kProducts)) {
