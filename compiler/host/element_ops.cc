@@ -254,7 +254,7 @@ Value* ElementOps::Binary(mlir::Operation* op, mlir::Type t, Value* x, Value* y)
         return is_float ? b_.CreateFMul(x, y) : IsBool(t) ? b_.CreateAnd(x, y) : b_.CreateMul(x, y);
       })
       .Case<ir::DivOp>([&](auto) { return is_float ? b_.CreateFDiv(x, y) : Divide(t, x, y, false); })
-      .Case<ir::RemOp>([&](auto) { return is_float ? math_.Call("fmod", {x, y}) : Divide(t, x, y, true); })
+      .Case<ir::RemOp>([&](auto) { return is_float ? math_.Fmod(x, y) : Divide(t, x, y, true); })
       .Case<ir::PowOp>([&](auto) { return math_.Call("pow", {x, y}); })
       .Case<ir::Atan2Op>([&](auto) { return math_.Call("atan2", {x, y}); })
       .Case<ir::MaxOp>([&](auto) { return MaxMin(true, t, x, y); })

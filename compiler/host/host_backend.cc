@@ -8,6 +8,7 @@
 #include "compiler/host/candidates.h"
 #include "compiler/host/family.h"
 #include "compiler/host/host_compiler.h"
+#include "compiler/host/vector_library.h"
 #include "compiler/import/import.h"
 #include "mlir/IR/MLIRContext.h"
 
@@ -46,7 +47,7 @@ class HostBackend : public CompilerBackend {
   bool IsBoundary(const Call& call) const override { return aten::IsBoundary(call.op); }
   bool StaticScalars(const std::string& op) const override { return aten::StaticScalars(op); }
   std::string Fingerprint() const override {
-    static const std::string fingerprint = absl::StrCat("host-", BuildId());
+    static const std::string fingerprint = absl::StrCat("host-", BuildId(), HasVectorLibrary() ? "" : "-scalar");
     return fingerprint;
   }
 };

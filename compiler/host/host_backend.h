@@ -4,7 +4,6 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
 #include "compiler/backend.h"
 #include "runtime/host/code_loader.h"
@@ -13,7 +12,5 @@ namespace tpu::host {
 
 std::unique_ptr<CompilerBackend> MakeHostBackend();
 std::unique_ptr<CodeLoader> MakeObjectLoader();
-// CPU name and features that code is generated for: part of the cache key.
-std::string HostTarget();
 
 }  // namespace tpu::host

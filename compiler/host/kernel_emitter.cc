@@ -6,6 +6,7 @@
 
 #include "compiler/host/nest_values.h"
 #include "compiler/host/object_code.h"
+#include "compiler/host/vector_library.h"
 #include "compiler/ir/dialect.h"
 #include "llvm/ADT/DenseSet.h"
 
@@ -72,13 +73,14 @@ void Emitter::ChooseWidth() {
     if (node.type && nest_.IsVector(node.loops))
       widest = std::max<int>(widest, node.type.isF64() || node.type.isInteger(64) ? 8 : 4);
     if (node.kind == Kind::kRandom) heavy += 3;
-    if (node.kind == Kind::kLoad && nest_.IsVector(node.loops) && !IsUnit(node.index)) gathers = true;
+    if (node.kind == Kind::kLoad && nest_.IsVector(node.loops) && std::abs(LaneStep(node.index)) != 1) gathers = true;
     if (node.kind != Kind::kOp || !IsHeavyOp(node.op)) continue;
     ++heavy;
-    calls |= mlir::isa<ir::PowOp, ir::RemOp, ir::Atan2Op, ir::TanOp, ir::AsinOp, ir::AcosOp, ir::AtanOp, ir::SinhOp,
-                       ir::CoshOp, ir::AsinhOp, ir::AcoshOp, ir::AtanhOp>(node.op) ||
+    calls |= mlir::isa<ir::PowOp, ir::Atan2Op, ir::TanOp, ir::AsinOp, ir::AcosOp, ir::AtanOp, ir::SinhOp, ir::CoshOp,
+                       ir::AsinhOp, ir::AcoshOp, ir::AtanhOp>(node.op) ||
              (node.type && node.type.isF64());
   }
+  calls &= !HasVectorLibrary();
   int lanes = std::max(VectorBits() / 32, 4);
   max_width_ = calls ? 4 : gathers ? 8 : widest == 8 ? lanes : heavy > 0 ? 2 * lanes : registers_ * lanes;
   if (heavy > 0 && widest == 8) max_width_ = lanes;

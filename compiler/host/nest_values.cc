@@ -215,15 +215,15 @@ Value* NestValues::Lanes(const Expr& e) {
   return sum == nullptr ? base : b_.CreateAdd(sum, base);
 }
 
-bool NestValues::IsUnit(const Expr& e) const {
+int64_t NestValues::LaneStep(const Expr& e) const {
   int last = static_cast<int>(nest_.loops.size()) - 1;
-  bool unit = false;
+  int64_t step = 0;
   for (auto [symbol, c] : e.terms) {
     if (!nest_.IsVector(nest_.symbols[symbol].loops)) continue;
-    if (symbol != last || c != 1) return false;
-    unit = true;
+    if (symbol != last) return 0;
+    step = c;
   }
-  return unit;
+  return step;
 }
 
 // How far ahead of a load of neighbours lies what its loop will read soon and no earlier load has brought; nullptr
@@ -276,6 +276,10 @@ Value* NestValues::LoadAt(int id) {
     Value* at = At(pointer, node.type, Scalar(node.index));
     Prefetch(id, at);
     return ops_.Load(node.type, at, width_);
+  }
+  if (LaneStep(node.index) == -1) {
+    Value* first = b_.CreateSub(Scalar(node.index), b_.getInt64(width_ - 1));
+    return b_.CreateVectorReverse(ops_.Load(node.type, At(pointer, node.type, first), width_));
   }
   Value* index = Lanes(node.index);
   Value* lanes = llvm::PoisonValue::get(ops_.MemoryType(node.type, width_));

@@ -72,7 +72,8 @@ class NestValues : protected KernelFrame {
   Value* Splat(Value* v, int width) {
     return width == 1 || v->getType()->isVectorTy() ? v : b_.CreateVectorSplat(width, v);
   }
-  bool IsUnit(const Expr& e) const;  // lanes are neighbours
+  int64_t LaneStep(const Expr& e) const;  // from one lane to the next; 0 where there is none or they differ
+  bool IsUnit(const Expr& e) const { return LaneStep(e) == 1; }
   bool IsVector(uint64_t loops) const { return width_ > 1 && nest_.IsVector(loops); }
   void StoreOutputs(const std::function<bool(const NestOutput&)>& which);
 

@@ -60,8 +60,6 @@ const HostCpu& Host() {
 
 }  // namespace
 
-std::string HostTarget() { return absl::StrCat(Host().triple, "/", Host().name, "/", Host().features); }
-
 int VectorBits() { return Host().vector_bits; }
 
 absl::StatusOr<std::unique_ptr<llvm::TargetMachine>> MakeTargetMachine() {

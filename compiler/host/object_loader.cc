@@ -1,5 +1,5 @@
 // Loads kernel objects with JITLink: one ExecutionSession for the process, one JITDylib for each kernel, removed with
-// the last reference. Kernels may call only the scalar functions listed here: libm's scalars and the sort.
+// the last reference. Kernels may call only the functions listed here, libm's scalars and the sort, and libmvec's.
 #include <cmath>
 #include <memory>
 #include <mutex>
@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "compiler/host/host_backend.h"
 #include "compiler/host/special_kernels.h"
+#include "compiler/host/vector_library.h"
 #include "llvm/ExecutionEngine/JITLink/JITLinkMemoryManager.h"
 #include "llvm/ExecutionEngine/Orc/AbsoluteSymbols.h"
 #include "llvm/ExecutionEngine/Orc/Core.h"
@@ -30,6 +31,22 @@ template <typename F>
 llvm::orc::ExecutorSymbolDef Symbol(F* function) {
   return {llvm::orc::ExecutorAddr::fromPtr(function), llvm::JITSymbolFlags::Exported | llvm::JITSymbolFlags::Callable};
 }
+
+// libmvec's functions, as kernels ask for them.
+class VectorFunctions : public llvm::orc::DefinitionGenerator {
+ public:
+  llvm::Error tryToGenerate(llvm::orc::LookupState&, llvm::orc::LookupKind, JITDylib& library,
+                            llvm::orc::JITDylibLookupFlags, const llvm::orc::SymbolLookupSet& wanted) override {
+    llvm::orc::SymbolMap found;
+    for (const auto& [name, flags] : wanted) {
+      void* address = (*name).starts_with("_ZGV") ? VectorFunctionAddress(std::string(*name)) : nullptr;
+      if (address == nullptr) continue;
+      found[name] = {llvm::orc::ExecutorAddr::fromPtr(address),
+                     llvm::JITSymbolFlags::Exported | llvm::JITSymbolFlags::Callable};
+    }
+    return found.empty() ? llvm::Error::success() : library.define(llvm::orc::absoluteSymbols(std::move(found)));
+  }
+};
 
 class Session {
  public:
@@ -62,6 +79,7 @@ class Session {
     if (llvm::Error error = math_->define(llvm::orc::absoluteSymbols(MathSymbols()))) {
       status_ = ToStatus(std::move(error), "naming libm's functions");
     }
+    math_->addGenerator(std::make_unique<VectorFunctions>());
   }
 
   llvm::orc::SymbolMap MathSymbols() {
@@ -108,6 +126,8 @@ class Session {
     // What LLVM makes of a sine and a cosine of one number.
     symbols[execution_->intern("sincos")] = Symbol(&::sincos);
     symbols[execution_->intern("sincosf")] = Symbol(&::sincosf);
+    symbols[execution_->intern("fma")] = Symbol(static_cast<double (*)(double, double, double)>(&::fma));
+    symbols[execution_->intern("fmaf")] = Symbol(static_cast<float (*)(float, float, float)>(&::fmaf));
     symbols[execution_->intern("tpu_host_sort")] = Symbol(&::tpu_host_sort);
     symbols[execution_->intern("memcpy")] = Symbol(&::memcpy);
     symbols[execution_->intern("memset")] = Symbol(&::memset);

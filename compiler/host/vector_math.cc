@@ -1,9 +1,12 @@
 #include "compiler/host/vector_math.h"
 
+#include <algorithm>
 #include <limits>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "compiler/host/object_code.h"
+#include "compiler/host/vector_library.h"
 #include "llvm/IR/Intrinsics.h"
 #include "llvm/IR/IntrinsicsX86.h"
 #include "llvm/IR/Module.h"
@@ -234,23 +237,59 @@ Value* VectorMath::Logistic(Value* x) {
 
 Value* VectorMath::Sqrt(Value* x) { return b_.CreateUnaryIntrinsic(llvm::Intrinsic::sqrt, x); }
 
-Value* VectorMath::Call(const char* name, llvm::ArrayRef<Value*> arguments) {
-  llvm::Module* module = b_.GetInsertBlock()->getModule();
-  llvm::Type* type = arguments[0]->getType()->getScalarType();
+Value* VectorMath::Fmod(Value* x, Value* y) {
+  // What the rounded quotient leaves is exact while the quotient is; rounded up to the next whole number, one too much.
+  Value* size = b_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, y);
+  Value* quotient = b_.CreateFDiv(x, y);
+  Value* whole = b_.CreateUnaryIntrinsic(llvm::Intrinsic::trunc, quotient);
+  Value* rest = b_.CreateIntrinsic(llvm::Intrinsic::fma, {x->getType()}, {b_.CreateFNeg(whole), y, x});
+  Value* positive = b_.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, F(x, 1.0), x);
+  Value* toward = b_.CreateFMul(rest, positive);
+  Value* over = b_.CreateFCmpOLT(toward, F(x, 0.0));
+  toward = b_.CreateSelect(over, b_.CreateFAdd(toward, size), toward);
+  Value* y_is_finite = b_.CreateFCmpOLT(size, F(x, std::numeric_limits<double>::infinity()));
+  Value* small = b_.CreateFCmpOLT(b_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, quotient), F(x, 4194304.0));
+  Value* other = b_.CreateNot(b_.CreateAnd(small, y_is_finite));
+  return Rarely(other, b_.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, toward, x),
+                [&] { return Call("fmod", {x, y}); });
+}
+
+// `name` of as many lanes as the arguments' type has, which the loader knows.
+Value* VectorMath::CallOf(const std::string& name, llvm::ArrayRef<Value*> arguments) {
+  llvm::Type* type = arguments[0]->getType();
   llvm::SmallVector<llvm::Type*> types(arguments.size(), type);
-  llvm::FunctionCallee callee = module->getOrInsertFunction(std::string(name) + (type->isFloatTy() ? "f" : ""),
-                                                            llvm::FunctionType::get(type, types, false));
+  llvm::Module* module = b_.GetInsertBlock()->getModule();
+  llvm::FunctionCallee callee = module->getOrInsertFunction(name, llvm::FunctionType::get(type, types, false));
   auto* function = llvm::cast<llvm::Function>(callee.getCallee());
   function->setDoesNotAccessMemory();
   function->setDoesNotThrow();
   function->addFnAttr(llvm::Attribute::WillReturn);
+  return b_.CreateCall(callee, arguments);
+}
+
+Value* VectorMath::Call(const char* name, llvm::ArrayRef<Value*> arguments) {
+  llvm::Type* element = arguments[0]->getType()->getScalarType();
+  const std::string scalar = absl::StrCat(name, element->isFloatTy() ? "f" : "");
   auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(arguments[0]->getType());
-  if (vector == nullptr) return b_.CreateCall(callee, arguments);
+  if (vector == nullptr) return CallOf(scalar, arguments);
   Value* result = llvm::PoisonValue::get(vector);
-  for (unsigned lane = 0; lane < vector->getNumElements(); ++lane) {
+  const unsigned lanes = vector->getNumElements(), bits = element->getScalarSizeInBits();
+  const unsigned piece = std::min<unsigned>(lanes, VectorBits() / bits);
+  const std::string by_pieces =
+      lanes % piece == 0 ? VectorFunction(scalar, arguments.size(), piece, static_cast<int>(piece * bits)) : "";
+  if (!by_pieces.empty()) {
+    auto* type = llvm::FixedVectorType::get(element, piece);
+    for (uint64_t lane = 0; lane < lanes; lane += piece) {
+      llvm::SmallVector<Value*> parts;
+      for (Value* argument : arguments) parts.push_back(b_.CreateExtractVector(type, argument, lane));
+      result = b_.CreateInsertVector(vector, result, CallOf(by_pieces, parts), lane);
+    }
+    return result;
+  }
+  for (unsigned lane = 0; lane < lanes; ++lane) {
     llvm::SmallVector<Value*> scalars;
     for (Value* argument : arguments) scalars.push_back(b_.CreateExtractElement(argument, lane));
-    result = b_.CreateInsertElement(result, b_.CreateCall(callee, scalars), lane);
+    result = b_.CreateInsertElement(result, CallOf(scalar, scalars), lane);
   }
   return result;
 }

@@ -1,7 +1,7 @@
 // Vector expansions of the elementary functions, for scalars and vectors of f32 and f64.
 //
 // f32 functions that training uses are polynomials of at most about 2 ulp (erf 4), correct at NaN, infinities, zeros
-// and denormals; the others, and f64, call libm for each lane (the loader resolves it).
+// and denormals; the others, and f64, call the C library: its vector functions (vector_library.h), or for each lane.
 #pragma once
 
 #include "llvm/ADT/STLFunctionalExtras.h"
@@ -24,12 +24,14 @@ class VectorMath {
   llvm::Value* Cos(llvm::Value* x) { return SinCos(x, 1, "cos"); }
   llvm::Value* Logistic(llvm::Value* x);
   llvm::Value* Sqrt(llvm::Value* x);
-  // libm's `name` ("atan2", ...; "f" is added for f32), lane by lane.
+  llvm::Value* Fmod(llvm::Value* x, llvm::Value* y);
+  // libm's `name` ("atan2", ...; "f" is added for f32).
   llvm::Value* Call(const char* name, llvm::ArrayRef<llvm::Value*> arguments);
   // Philox4x32-10 under `key` (i64) of the counters (i64 lanes): four words of i32 lanes.
   std::array<llvm::Value*, 4> Philox(llvm::Value* counter, llvm::Value* key);
 
  private:
+  llvm::Value* CallOf(const std::string& name, llvm::ArrayRef<llvm::Value*> arguments);
   bool IsF32(llvm::Value* x) const { return x->getType()->getScalarType()->isFloatTy(); }
   llvm::Constant* F(llvm::Value* like, double value) { return llvm::ConstantFP::get(like->getType(), value); }
   llvm::Value* Fma(llvm::Value* a, llvm::Value* b, llvm::Value* c);

@@ -54,8 +54,15 @@ TEST(Math, UnaryFunctionsAreAccurate) {
       {"logistic", [](double x) { return x < -88.7 ? 0 : 1 / (1 + std::exp(-x)); }, 4},
       {"sqrt", [](double x) { return std::sqrt(x); }, 0.51},
       {"rsqrt", [](double x) { return 1 / std::sqrt(x); }, 2},
-      {"atan", [](double x) { return std::atan(x); }, 2},
-      {"asinh", [](double x) { return std::asinh(x); }, 2},
+      {"tan", [](double x) { return std::tan(x); }, 4},
+      {"asin", [](double x) { return std::asin(x); }, 4},
+      {"acos", [](double x) { return std::acos(x); }, 4},
+      {"atan", [](double x) { return std::atan(x); }, 4},
+      {"sinh", [](double x) { return std::sinh(x); }, 4},
+      {"cosh", [](double x) { return std::cosh(x); }, 4},
+      {"asinh", [](double x) { return std::asinh(x); }, 4},
+      {"acosh", [](double x) { return std::acosh(x); }, 4},
+      {"atanh", [](double x) { return std::atanh(x); }, 4},
       {"floor", [](double x) { return std::floor(x); }, 0},
       {"round_even", [](double x) { return std::nearbyint(x); }, 0},
   };
@@ -74,6 +81,59 @@ TEST(Math, UnaryFunctionsAreAccurate) {
       if (ulps > worst) worst = ulps, at = x[i], was = got[i];
     }
     EXPECT_LE(worst, f.ulps) << f.name << "(" << at << ") gave " << was << ", exact " << f.exact(at);
+  }
+}
+
+// Two inputs to one output, all of `type`, elementwise.
+template <typename T>
+std::vector<T> Binary(const std::string& op, const std::string& type, const std::vector<T>& x,
+                      const std::vector<T>& y) {
+  const std::string tensor = "tensor<" + std::to_string(x.size()) + "x" + type + ">";
+  return RunFor<T>("func.func @fragment(%x: " + tensor + ", %y: " + tensor + ") -> " + tensor + " { %0 = tpu." + op +
+                       " %x, %y : " + tensor + " return %0 : " + tensor + " }",
+                   {Pack(x), Pack(y)});
+}
+
+// Pairs of all kinds of numbers: of alike magnitudes, and of very different ones.
+template <typename T>
+std::pair<std::vector<T>, std::vector<T>> Pairs() {
+  const std::vector<float> all = Everything();
+  std::vector<T> x, y;
+  for (size_t i = 0; i < all.size(); ++i) {
+    for (size_t step : {size_t{0}, size_t{1}, size_t{12}, size_t{1777}, size_t{7919}, i * i}) {
+      x.push_back(all[i]);
+      y.push_back(all[(i + step) % all.size()]);
+    }
+  }
+  return {x, y};
+}
+
+TEST(Math, RemaindersAreExact) {
+  const auto [x, y] = Pairs<float>();
+  const std::vector<float> got = Binary("rem", "f32", x, y);
+  const auto [wide_x, wide_y] = Pairs<double>();
+  const std::vector<double> wide = Binary("rem", "f64", wide_x, wide_y);
+  ASSERT_EQ(got.size(), x.size());
+  const auto same = [](auto a, auto b) {
+    return std::isnan(a) ? std::isnan(b) : a == b && std::signbit(a) == std::signbit(b);
+  };
+  for (size_t i = 0; i < x.size(); ++i) {
+    const float exact = std::fmod(x[i], y[i]);
+    ASSERT_TRUE(same(exact, got[i])) << x[i] << " rem " << y[i] << " gave " << got[i] << ", exact " << exact;
+    const double wider = std::fmod(wide_x[i], wide_y[i]);
+    ASSERT_TRUE(same(wider, wide[i])) << wide_x[i] << " rem " << wide_y[i] << " gave " << wide[i] << ", exact "
+                                      << wider;
+  }
+}
+
+TEST(Math, PowersAndAnglesAreAccurate) {
+  const auto [x, y] = Pairs<float>();
+  const std::vector<float> powers = Binary("pow", "f32", x, y), angles = Binary("atan2", "f32", x, y);
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double power = std::pow(double{x[i]}, double{y[i]}), angle = std::atan2(double{x[i]}, double{y[i]});
+    ASSERT_LE(Ulps(powers[i], power), 2) << x[i] << " to " << y[i] << " gave " << powers[i] << ", exact " << power;
+    ASSERT_LE(Ulps(angles[i], angle), 4) << x[i] << " atan2 " << y[i] << " gave " << angles[i] << ", exact " << angle;
+    ASSERT_TRUE(std::isnan(angle) || std::signbit(angles[i]) == std::signbit(angle)) << x[i] << " atan2 " << y[i];
   }
 }
 
