@@ -73,7 +73,7 @@ void Emitter::ChooseWidth() {
     if (node.type && nest_.IsVector(node.loops))
       widest = std::max<int>(widest, node.type.isF64() || node.type.isInteger(64) ? 8 : 4);
     if (node.kind == Kind::kRandom) heavy += 3;
-    if (node.kind == Kind::kLoad && nest_.IsVector(node.loops) && std::abs(LaneStep(node.index)) != 1) gathers = true;
+    gathers |= IsGather(node);
     if (node.kind != Kind::kOp || !IsHeavyOp(node.op)) continue;
     ++heavy;
     calls |= mlir::isa<ir::PowOp, ir::Atan2Op, ir::TanOp, ir::AsinOp, ir::AcosOp, ir::AtanOp, ir::SinhOp, ir::CoshOp,

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <optional>
 
+#include "compiler/host/object_code.h"
 #include "compiler/ir/dialect.h"
 
 namespace tpu::host {
@@ -226,6 +227,48 @@ int64_t NestValues::LaneStep(const Expr& e) const {
   return step;
 }
 
+int NestValues::ClampOfRun(const NestNode& load) const {
+  // Narrow elements are loaded under a mask by AVX-512 alone.
+  const int64_t bytes = ElementOps::BytesOf(load.type);
+  if (VectorBits() < 256 || bytes > 8 || (VectorBits() < 512 && bytes < 4)) return -1;
+  const int last = static_cast<int>(nest_.loops.size()) - 1;
+  int clamp = -1;
+  for (auto [id, c] : load.index.terms) {
+    const Symbol& symbol = nest_.symbols[id];
+    if (!nest_.IsVector(symbol.loops)) continue;
+    if (clamp >= 0 || id == last || symbol.kind != Symbol::Kind::kClamp || c != 1 || !IsUnit(symbol.of)) return -1;
+    clamp = id;
+  }
+  return clamp;
+}
+
+bool NestValues::IsGather(const NestNode& node) const {
+  return node.kind == Kind::kLoad && nest_.IsVector(node.loops) && std::abs(LaneStep(node.index)) != 1 &&
+         ClampOfRun(node) < 0;
+}
+
+// What lies side by side, under a mask: a lane out of bounds is not asked for (its reader guards it) and has the value
+// of a lane that is, as any other element might be a divisor or an index that is none.
+Value* NestValues::LoadClamped(const NestNode& node) {
+  const int clamp = ClampOfRun(node);
+  const Symbol& symbol = nest_.symbols[clamp];
+  Expr rest;
+  rest.constant = node.index.constant;
+  for (const auto& term : node.index.terms) {
+    if (term.first != clamp) rest.terms.push_back(term);
+  }
+  Value* position = Lanes(symbol.of);
+  Value* mask = b_.CreateAnd(b_.CreateICmpSGE(position, b_.CreateVectorSplat(width_, b_.getInt64(0))),
+                             b_.CreateICmpSLT(position, I64(symbol.size, position)));
+  llvm::Type* element = ops_.MemoryType(node.type, 1);
+  const llvm::Align align(std::min<int64_t>(ElementOps::BytesOf(node.type), 8));
+  Value* pointer = pointers_[node.input];
+  Value* inside = b_.CreateAlignedLoad(element, At(pointer, node.type, Scalar(node.index)), align);
+  Value* first = b_.CreateGEP(element, pointer, b_.CreateAdd(Scalar(rest), Scalar(symbol.of)));
+  return ops_.FromMemory(node.type, b_.CreateMaskedLoad(ops_.MemoryType(node.type, width_), first, align, mask,
+                                                        b_.CreateVectorSplat(width_, inside)));
+}
+
 // How far ahead of a load of neighbours lies what its loop will read soon and no earlier load has brought; nullptr
 // where that is nowhere, or so short a way that it would mostly ask for what nobody reads.
 Value* NestValues::NextBytes(const NestNode& load) {
@@ -281,6 +324,7 @@ Value* NestValues::LoadAt(int id) {
     Value* first = b_.CreateSub(Scalar(node.index), b_.getInt64(width_ - 1));
     return b_.CreateVectorReverse(ops_.Load(node.type, At(pointer, node.type, first), width_));
   }
+  if (ClampOfRun(node) >= 0) return LoadClamped(node);
   Value* index = Lanes(node.index);
   Value* lanes = llvm::PoisonValue::get(ops_.MemoryType(node.type, width_));
   for (int i = 0; i < width_; ++i) {

@@ -74,6 +74,9 @@ class NestValues : protected KernelFrame {
   }
   int64_t LaneStep(const Expr& e) const;  // from one lane to the next; 0 where there is none or they differ
   bool IsUnit(const Expr& e) const { return LaneStep(e) == 1; }
+  // The clamped number but for whose bounds the lanes were neighbours; -1 where there is none.
+  int ClampOfRun(const NestNode& load) const;
+  bool IsGather(const NestNode& load) const;  // lane by lane
   bool IsVector(uint64_t loops) const { return width_ > 1 && nest_.IsVector(loops); }
   void StoreOutputs(const std::function<bool(const NestOutput&)>& which);
 
@@ -97,6 +100,7 @@ class NestValues : protected KernelFrame {
 
   Value* Compute(int node);
   Value* LoadAt(int id);
+  Value* LoadClamped(const NestNode& node);
   Value* NextBytes(const NestNode& load);
   void Prefetch(int id, Value* at);
   Value* Random(const NestNode& node);

@@ -88,6 +88,58 @@ TEST(Views, PadConcatStridedSlice) {
   ExpectNear(got, want);
 }
 
+// [5, 300] of `type` with its last columns first, three more around each row, and every row reversed.
+template <typename T>
+void ExpectRowsTurned(const std::string& type) {
+  constexpr int64_t kRows = 5, kWidth = 300, kCut = 177;
+  std::vector<T> x(kRows * kWidth);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<T>(i * 7919 % 113);
+  const auto got = RunText(absl::StrReplaceAll(R"(
+    func.func @fragment(%x: tensor<5x300x$T>, %z: tensor<$T>) -> (tensor<5x300x$T>, tensor<5x306x$T>, tensor<5x300x$T>) {
+      %0 = tpu.slice %x [0, 177] to [5, 300] by [1, 1] : (tensor<5x300x$T>) -> tensor<5x123x$T>
+      %1 = tpu.slice %x [0, 0] to [5, 177] by [1, 1] : (tensor<5x300x$T>) -> tensor<5x177x$T>
+      %2 = tpu.concat %0, %1 along 1 : (tensor<5x123x$T>, tensor<5x177x$T>) -> tensor<5x300x$T>
+      %3 = tpu.pad %x, %z low [0, 3] high [0, 3] interior [0, 0] : (tensor<5x300x$T>, tensor<$T>) -> tensor<5x306x$T>
+      %4 = tpu.reverse %x [1] : tensor<5x300x$T>
+      return %2, %3, %4 : tensor<5x300x$T>, tensor<5x306x$T>, tensor<5x300x$T>
+    })",
+                                               {{"$T", type}}),
+                           {Pack(x), Pack(std::vector<T>{T{9}})});
+  ASSERT_TRUE(got.ok()) << type << ": " << got.status();
+  const auto rolled = Unpack<T>((*got)[0]), padded = Unpack<T>((*got)[1]), reversed = Unpack<T>((*got)[2]);
+  for (int64_t i = 0; i < kRows; ++i) {
+    for (int64_t j = 0; j < kWidth; ++j) {
+      const T* row = &x[i * kWidth];
+      ASSERT_EQ(rolled[i * kWidth + j], row[(j + kCut) % kWidth]) << type << " " << i << " " << j;
+      ASSERT_EQ(reversed[i * kWidth + j], row[kWidth - 1 - j]) << type << " " << i << " " << j;
+      ASSERT_EQ(padded[i * (kWidth + 6) + j + 3], row[j]) << type << " " << i << " " << j;
+    }
+    for (int64_t j : {0, 1, 2, 303, 304, 305}) ASSERT_EQ(padded[i * (kWidth + 6) + j], T{9}) << type << " " << j;
+  }
+}
+
+TEST(Views, RowsOfEveryElementAreTurned) {
+  ExpectRowsTurned<float>("f32");
+  ExpectRowsTurned<double>("f64");
+  ExpectRowsTurned<int8_t>("i8");
+  ExpectRowsTurned<int16_t>("i16");
+  ExpectRowsTurned<int32_t>("i32");
+  ExpectRowsTurned<int64_t>("i64");
+}
+
+// Lanes beyond a piece's end divide by what lies in the piece: nothing there is no zero divisor.
+TEST(Views, PiecesThatDivideReportNothing) {
+  std::vector<int32_t> x(100), y(100);
+  for (int i = 0; i < 100; ++i) x[i] = 5 * i, y[i] = i % 4 + 1;
+  const auto got = RunFor<int32_t>(R"(func.func @fragment(%x: tensor<100xi32>, %y: tensor<100xi32>) -> tensor<200xi32> {
+      %0 = tpu.div %x, %y : tensor<100xi32>
+      %1 = tpu.concat %x, %0 along 0 : (tensor<100xi32>, tensor<100xi32>) -> tensor<200xi32>
+      return %1 : tensor<200xi32> })",
+                                   {Pack(x), Pack(y)});
+  ASSERT_EQ(got.size(), 200u);
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(got[100 + i], x[i] / y[i]) << i;
+}
+
 TEST(Views, UpdateSlice) {
   auto a = Ramp(20), b = Ramp(4, 0.1f, 10);
   auto got = RunFor<float>(R"(func.func @fragment(%a: tensor<4x5xf32>, %b: tensor<2x2xf32>) -> tensor<4x5xf32> {
