@@ -312,9 +312,15 @@ c10::IValue ToHost(HostTensors& tensors, const c10::IValue& v, bool mutated) {
   return v;
 }
 
-// A result of a host kernel, on the device.
+// A result of a host kernel, on the device: where it lies, when that is the device's memory.
 c10::IValue ToDevice(const c10::IValue& v, c10::DeviceIndex device) {
-  const auto one = [&](const at::Tensor& t) { return t.defined() ? Upload(t, device) : t; };
+  const auto one = [&](const at::Tensor& t) {
+    if (!t.defined()) return t;
+    const Layout* layout = LayoutLike(t);
+    const at::Tensor elements = t.resolve_conj().resolve_neg().contiguous();
+    BufferRef buffer = AdoptTensor(Engine::Get().device(device), elements, layout->type);
+    return MakeTensor(MakeRef<Value>(&layout->type, nullptr, std::move(buffer)), layout, device);
+  };
   if (v.isTensor()) return one(v.toTensor());
   if (v.isTensorList()) {
     c10::List<at::Tensor> list;
@@ -354,6 +360,8 @@ void RunNow(const Operator& op, torch::jit::Stack& stack) {
       if (t.device().type() == c10::DeviceType::PrivateUse1) device = t.device().index();
     }
   }
+  if (device < 0) device = CurrentDevice();
+  CurrentStream(device);  // makes the devices
   HostTensors tensors(op, WritesOverItself(op, arguments) || !FindOverlaps(op, arguments).empty());
   torch::jit::Stack host;
   for (size_t i = 0; i < n; ++i) {
@@ -365,6 +373,7 @@ void RunNow(const Operator& op, torch::jit::Stack& stack) {
     }
   }
   const torch::jit::Stack host_arguments = host;
+  const HostAllocatorScope scope(Engine::Get().device(device));
   {
     at::AutoDispatchBelowADInplaceOrView guard;
     op.op.callBoxed(host);

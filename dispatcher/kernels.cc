@@ -280,8 +280,7 @@ ValueRef UploadValue(const at::Tensor& cpu, const Layout* layout, c10::DeviceInd
 }
 
 at::Tensor Upload(const at::Tensor& cpu, c10::DeviceIndex device) {
-  const Layout* layout = InternLayout(cpu.scalar_type(), cpu.sizes(), cpu.strides());
-  if (!layout->dense) layout = InternLayout(cpu.scalar_type(), cpu.sizes());
+  const Layout* layout = LayoutLike(cpu);
   return MakeTensor(UploadValue(cpu, layout, device), layout, device);
 }
 

@@ -102,6 +102,11 @@ const Layout* InternLayout(c10::ScalarType type, c10::IntArrayRef sizes) {
   return InternLayout(type, sizes, {strides.data(), strides.size()});
 }
 
+const Layout* LayoutLike(const at::Tensor& cpu) {
+  const Layout* layout = InternLayout(cpu.scalar_type(), cpu.sizes(), cpu.strides());
+  return layout->dense ? layout : InternLayout(cpu.scalar_type(), cpu.sizes());
+}
+
 const Layout* InternLayout(const TensorType& type) {
   return InternLayout(ToScalarType(type.dtype), {type.dims.data(), type.dims.size()});
 }

@@ -33,5 +33,7 @@ const Layout* InternLayout(c10::ScalarType type, c10::IntArrayRef sizes, c10::In
 // Row-major.
 const Layout* InternLayout(c10::ScalarType type, c10::IntArrayRef sizes);
 const Layout* InternLayout(const TensorType& type);
+// The CPU tensor's; row-major where its elements have gaps between them.
+const Layout* LayoutLike(const at::Tensor& cpu);
 
 }  // namespace tpu

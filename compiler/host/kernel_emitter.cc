@@ -76,11 +76,12 @@ void Emitter::ChooseWidth() {
     gathers |= IsGather(node);
     if (node.kind != Kind::kOp || !IsHeavyOp(node.op)) continue;
     ++heavy;
-    calls |= mlir::isa<ir::PowOp, ir::Atan2Op, ir::TanOp, ir::AsinOp, ir::AcosOp, ir::AtanOp, ir::SinhOp, ir::CoshOp,
-                       ir::AsinhOp, ir::AcoshOp, ir::AtanhOp>(node.op) ||
-             (node.type && node.type.isF64());
+    const bool is_f64 = node.type && node.type.isF64();
+    calls |= mlir::isa<ir::TanOp>(node.op) || (is_f64 && mlir::isa<ir::LogOp, ir::SinOp, ir::CosOp>(node.op));
+    if (HasVectorLibrary()) continue;
+    calls |= is_f64 || mlir::isa<ir::PowOp, ir::Atan2Op, ir::AsinOp, ir::AcosOp, ir::AtanOp, ir::SinhOp, ir::CoshOp,
+                                 ir::AsinhOp, ir::AcoshOp, ir::AtanhOp>(node.op);
   }
-  calls &= !HasVectorLibrary();
   int lanes = std::max(VectorBits() / 32, 4);
   max_width_ = calls ? 4 : gathers ? 8 : widest == 8 ? lanes : heavy > 0 ? 2 * lanes : registers_ * lanes;
   if (heavy > 0 && widest == 8) max_width_ = lanes;

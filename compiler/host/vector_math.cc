@@ -15,6 +15,15 @@ namespace tpu::host {
 
 using llvm::Value;
 
+namespace {
+
+// Of the C library's function on such numbers.
+std::string NameOf(const char* name, Value* like) {
+  return absl::StrCat(name, like->getType()->getScalarType()->isFloatTy() ? "f" : "");
+}
+
+}  // namespace
+
 Value* VectorMath::Fma(Value* a, Value* b, Value* c) {
   return b_.CreateIntrinsic(llvm::Intrinsic::fmuladd, {a->getType()}, {a, b, c});
 }
@@ -134,7 +143,7 @@ Value* VectorMath::LogSpecials(Value* x, Value* result) {
 }
 
 Value* VectorMath::Log(Value* x) {
-  if (!IsF32(x)) return Call("log", {x});
+  if (!IsF32(x)) return CallEach("log", {x});
   auto [e, log_m] = LogParts(x);
   Value* y = Fma(e, F(x, -2.12194440e-4), log_m);
   return LogSpecials(x, Fma(e, F(x, 0.693359375), y));
@@ -184,7 +193,7 @@ Value* VectorMath::Erf(Value* x) {
 }
 
 Value* VectorMath::SinCos(Value* x, int quarter, const char* name) {
-  if (!IsF32(x)) return Call(name, {x});
+  if (!IsF32(x)) return CallEach(name, {x});
   // Reduced in f64, so that large arguments keep their accuracy.
   llvm::Type* doubles = b_.getDoubleTy();
   if (auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(x->getType())) {
@@ -211,7 +220,7 @@ Value* VectorMath::SinCos(Value* x, int quarter, const char* name) {
   y = b_.CreateBitCast(b_.CreateXor(b_.CreateBitCast(y, ints), sign), x->getType());
   // Where two words of pi are not enough; hardly ever taken.
   Value* large = b_.CreateFCmpOGT(b_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x), F(x, 1e9));
-  return Rarely(large, y, [&] { return Call(name, {x}); });
+  return Rarely(large, y, [&] { return CallEach(name, {x}); });
 }
 
 Value* VectorMath::Rarely(Value* lanes, Value* usual, llvm::function_ref<Value*()> otherwise) {
@@ -251,7 +260,7 @@ Value* VectorMath::Fmod(Value* x, Value* y) {
   Value* small = b_.CreateFCmpOLT(b_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, quotient), F(x, 4194304.0));
   Value* other = b_.CreateNot(b_.CreateAnd(small, y_is_finite));
   return Rarely(other, b_.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, toward, x),
-                [&] { return Call("fmod", {x, y}); });
+                [&] { return CallEach("fmod", {x, y}); });
 }
 
 // `name` of as many lanes as the arguments' type has, which the loader knows.
@@ -267,29 +276,44 @@ Value* VectorMath::CallOf(const std::string& name, llvm::ArrayRef<Value*> argume
   return b_.CreateCall(callee, arguments);
 }
 
-Value* VectorMath::Call(const char* name, llvm::ArrayRef<Value*> arguments) {
-  llvm::Type* element = arguments[0]->getType()->getScalarType();
-  const std::string scalar = absl::StrCat(name, element->isFloatTy() ? "f" : "");
+Value* VectorMath::CallEach(const char* name, llvm::ArrayRef<Value*> arguments) {
+  const std::string scalar = NameOf(name, arguments[0]);
   auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(arguments[0]->getType());
   if (vector == nullptr) return CallOf(scalar, arguments);
   Value* result = llvm::PoisonValue::get(vector);
-  const unsigned lanes = vector->getNumElements(), bits = element->getScalarSizeInBits();
-  const unsigned piece = std::min<unsigned>(lanes, VectorBits() / bits);
-  const std::string by_pieces =
-      lanes % piece == 0 ? VectorFunction(scalar, arguments.size(), piece, static_cast<int>(piece * bits)) : "";
-  if (!by_pieces.empty()) {
-    auto* type = llvm::FixedVectorType::get(element, piece);
-    for (uint64_t lane = 0; lane < lanes; lane += piece) {
-      llvm::SmallVector<Value*> parts;
-      for (Value* argument : arguments) parts.push_back(b_.CreateExtractVector(type, argument, lane));
-      result = b_.CreateInsertVector(vector, result, CallOf(by_pieces, parts), lane);
-    }
-    return result;
-  }
-  for (unsigned lane = 0; lane < lanes; ++lane) {
+  for (unsigned lane = 0; lane < vector->getNumElements(); ++lane) {
     llvm::SmallVector<Value*> scalars;
     for (Value* argument : arguments) scalars.push_back(b_.CreateExtractElement(argument, lane));
     result = b_.CreateInsertElement(result, CallOf(scalar, scalars), lane);
+  }
+  return result;
+}
+
+Value* VectorMath::Call(const char* name, llvm::ArrayRef<Value*> arguments) {
+  llvm::Type* type = arguments[0]->getType();
+  llvm::Type* element = type->getScalarType();
+  const unsigned native = static_cast<unsigned>(VectorBits()) / element->getScalarSizeInBits();
+  const std::string function = VectorFunction(NameOf(name, arguments[0]), arguments.size(), native, VectorBits());
+  if (function.empty()) return CallEach(name, arguments);
+  auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(type);
+  const unsigned lanes = vector != nullptr ? vector->getNumElements() : 1;
+  llvm::SmallVector<Value*> parts(arguments.size());
+  if (lanes < native) {  // the same function, so that an element's result does not depend on where it lies
+    llvm::SmallVector<int> order(native, 0);
+    for (unsigned i = 0; i < lanes; ++i) order[i] = static_cast<int>(i);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      parts[i] =
+          vector != nullptr ? b_.CreateShuffleVector(arguments[i], order) : b_.CreateVectorSplat(native, arguments[i]);
+    }
+    Value* result = CallOf(function, parts);
+    if (vector == nullptr) return b_.CreateExtractElement(result, uint64_t{0});
+    return b_.CreateShuffleVector(result, llvm::ArrayRef(order).take_front(lanes));
+  }
+  auto* part = llvm::FixedVectorType::get(element, native);
+  Value* result = llvm::PoisonValue::get(vector);
+  for (uint64_t lane = 0; lane < lanes; lane += native) {
+    for (size_t i = 0; i < parts.size(); ++i) parts[i] = b_.CreateExtractVector(part, arguments[i], lane);
+    result = b_.CreateInsertVector(vector, result, CallOf(function, parts), lane);
   }
   return result;
 }

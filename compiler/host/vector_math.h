@@ -25,8 +25,11 @@ class VectorMath {
   llvm::Value* Logistic(llvm::Value* x);
   llvm::Value* Sqrt(llvm::Value* x);
   llvm::Value* Fmod(llvm::Value* x, llvm::Value* y);
-  // libm's `name` ("atan2", ...; "f" is added for f32).
+  // The C library's `name` ("atan2", ...): its vector function where there is one.
   llvm::Value* Call(const char* name, llvm::ArrayRef<llvm::Value*> arguments);
+  // Its scalar function, lane by lane: for what random numbers are made of (tangents, and of f64 logarithms, sines and
+  // cosines), whose bits must be those of the numbers drawn op by op.
+  llvm::Value* CallEach(const char* name, llvm::ArrayRef<llvm::Value*> arguments);
   // Philox4x32-10 under `key` (i64) of the counters (i64 lanes): four words of i32 lanes.
   std::array<llvm::Value*, 4> Philox(llvm::Value* counter, llvm::Value* key);
 
