@@ -8,6 +8,7 @@ import pickle
 import pytest
 import torch
 import torch.nn as nn
+from helpers import assert_same
 from torch.utils.data import DataLoader, TensorDataset
 
 
@@ -140,3 +141,26 @@ def test_storage():
     assert storage.nbytes() == 4 and storage.device.type == "tpu"
     assert list(storage.cpu()) == [0, 1, 2, 3]
     assert list(storage.clone().cpu()) == [0, 1, 2, 3]
+
+
+def traced(device):
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Conv1d(3, 4, 3), torch.nn.ReLU(), torch.nn.ConvTranspose1d(4, 2, 3, groups=2))
+    return torch.jit.trace(net.to(device), torch.randn(2, 3, 9).to(device))
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("device", ["cpu", "tpu"])
+def test_traces_of_convolutions(device):
+    """PyTorch traces them as `_convolution`: what was traced on any device runs and trains here."""
+    file = io.BytesIO()
+    torch.jit.save(traced(device), file)
+    file.seek(0)
+    loaded, expected = torch.jit.load(file, map_location="tpu"), traced("cpu")
+    x = torch.randn(2, 3, 9)
+    found = loaded(x.to("tpu"))
+    assert_same(expected(x), found)
+    expected(x).sum().backward()
+    found.sum().backward()
+    for a, b in zip(expected.parameters(), loaded.parameters(), strict=True):
+        assert_same(a.grad, b.grad)
