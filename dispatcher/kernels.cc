@@ -223,9 +223,6 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> NativeBatchNorm(const at::Tensor&
 // PyTorch's own goes to a kernel that only its devices have.
 at::Tensor& ConjPhysical(at::Tensor& self) { return self.is_complex() ? self.copy_(at::conj_physical(self)) : self; }
 
-// nn.TransformerEncoder asks whether to go by way of a nested tensor, which there is none of here.
-bool NestedFromMask(const at::Tensor&, const at::Tensor&) { return false; }
-
 // Queued work holds the memory that it uses, on whichever stream.
 void RecordStream(at::Tensor&, c10::Stream) {}
 
@@ -235,7 +232,6 @@ TORCH_LIBRARY_IMPL(aten, Negative, m) { m.impl("_copy_from", torch::CppFunction:
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("record_stream", &RecordStream);
   m.impl("conj_physical_", &ConjPhysical);
-  m.impl("_nested_tensor_from_mask_left_aligned", &NestedFromMask);
   m.impl("native_batch_norm", &NativeBatchNorm);
   m.impl("empty.memory_format", &Empty);
   m.impl("empty_strided", &EmptyStrided);
