@@ -168,7 +168,36 @@ def _infer_grouped_products(module):
             return torch.empty(sizes, dtype=out_dtype or a.dtype, device=a.device)
 
 
+def _allow_flex_attention(module):
+    """The devices that it allows stand in its code; a function of ours in its place could not be traced."""
+    code = module._validate_device.__code__
+    allowed = tuple(c | {"tpu"} if isinstance(c, frozenset) else c for c in code.co_consts)
+    module._validate_device.__code__ = code.replace(co_consts=allowed)
+
+
+def _autocast_flex_attention(module):
+    import torch
+
+    operator = module.flex_attention
+    operator.py_impl(torch._C.DispatchKey.AutocastPrivateUse1)(autocast_to_its_operands(operator))
+
+
+def autocast_to_its_operands(attention):
+    """An attention whose scores autocast leaves in their precision."""
+    import torch
+
+    def autocast(query, key, value, *arguments):
+        if torch.is_autocast_enabled("tpu"):
+            query, key, value = (t.to(torch.get_autocast_dtype("tpu")) for t in (query, key, value))
+        with torch.autocast("tpu", enabled=False):
+            return attention(query, key, value, *arguments)
+
+    return autocast
+
+
 _ON_IMPORT = {
+    "torch._higher_order_ops.flex_attention": _autocast_flex_attention,
+    "torch.nn.attention.flex_attention": _allow_flex_attention,
     "torch._subclasses.fake_impls": _infer_grouped_products,
     "torch._dynamo.trace_rules": _run_our_python_as_it_is,
     "torch._dynamo.device_interface": _register_interface,

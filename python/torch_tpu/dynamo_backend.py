@@ -15,10 +15,12 @@ import torch
 from torch._dynamo import graph_bytecode_inputs
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import default_partition
+from torch._higher_order_ops.flex_attention import flex_attention, sdpa_dense
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils._pytree import tree_leaves
 
 from torch_tpu import _C
+from torch_tpu._dynamo import autocast_to_its_operands
 
 # Their plain implementations call their graphs with ordinary tensors, so that anything callable may stand in.
 _CONTROL_FLOW = {"cond", "while_loop", "while_loop_stack_output", "scan", "map_impl", "invoke_subgraph"}
@@ -34,6 +36,8 @@ def tpu(gm, example_inputs, *, mode=None, options=None):
     def compiler(graph, _):
         return _compiled(graph, wait)
 
+    _spell_out_flex_attention(gm)
+
     backend = aot_autograd(
         fw_compiler=compiler,
         bw_compiler=compiler,
@@ -46,6 +50,13 @@ def tpu(gm, example_inputs, *, mode=None, options=None):
         run = backend(gm, example_inputs)
     _store_no_stream_unless_named(gm)
     return run
+
+
+def _spell_out_flex_attention(gm):
+    """As PyTorch computes it eagerly: all scores, in operators of which AOTAutograd makes the derivative, too."""
+    for node in gm.graph.nodes:
+        if node.target is flex_attention:
+            node.target = autocast_to_its_operands(sdpa_dense)
 
 
 def _store_no_stream_unless_named(gm):
