@@ -157,7 +157,9 @@ class StandIns {
     for (const Overlap& overlap : overlaps_) {
       if (overlap.second != made.size()) continue;
       const at::Tensor& other = made[overlap.first];
-      const bool apart = !overlap.full && other.sizes() == like.sizes() && other.dtype() == like.dtype();
+      if (overlap.kind == Overlap::Kind::kSameTensor) return other;
+      const bool apart =
+          overlap.kind == Overlap::Kind::kPartial && other.sizes() == like.sizes() && other.dtype() == like.dtype();
       const int64_t offset = apart ? 1 : 0;
       const size_t bytes = at::detail::computeStorageNbytes(shape.sizes, shape.strides, like.itemsize(), offset);
       at::native::maybe_resize_storage_cpu(other.unsafeGetTensorImpl(), bytes);

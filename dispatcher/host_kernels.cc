@@ -283,14 +283,16 @@ class HostTensors {
     TpuStorage& storage = TpuStorage::Of(*t.unsafeGetTensorImpl());
     at::Tensor& copy = copies_[&storage];
     if (!copy.defined()) copy = Read(RowMajorValue(storage), t).clone();
-    return at::empty({0}, at::TensorOptions(t.scalar_type()))
-        .set_(copy.storage(), t.storage_offset(), t.sizes(), t.strides());
+    at::Tensor& host = made_[t.unsafeGetTensorImpl()];  // one tensor given twice is one here
+    if (!host.defined()) host = at::empty({0}, at::TensorOptions(t.scalar_type()));
+    return host.set_(copy.storage(), t.storage_offset(), t.sizes(), t.strides());
   }
 
   const Operator& op_;
   const bool share_;
   std::vector<ValueRef> keep_;
   std::unordered_map<const TpuStorage*, at::Tensor> copies_;
+  std::unordered_map<const c10::TensorImpl*, at::Tensor> made_;
 };
 
 c10::IValue ToHost(HostTensors& tensors, const c10::IValue& v, bool mutated) {

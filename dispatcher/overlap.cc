@@ -32,8 +32,10 @@ void AddOverlap(const at::Tensor& a, const at::Tensor& b, uint64_t place_a, uint
   const at::MemOverlapStatus status = at::get_overlap_status(a, b);
   const bool full = status == at::MemOverlapStatus::Full;
   if (!full && status != at::MemOverlapStatus::Partial) return;
+  using Kind = Overlap::Kind;
+  const Kind kind = a.is_same(b) ? Kind::kSameTensor : full ? Kind::kFull : Kind::kPartial;
   const auto [first, second] = std::minmax(place_a, place_b);
-  overlaps.push_back({static_cast<uint32_t>(first), static_cast<uint32_t>(second), full});
+  overlaps.push_back({static_cast<uint32_t>(first), static_cast<uint32_t>(second), kind});
 }
 
 }  // namespace

@@ -15,10 +15,12 @@ namespace tpu {
 
 // Two tensors of a call, by their places among all of its tensors, of which at least one is written.
 struct Overlap {
-  uint32_t first, second;  // first < second
-  bool full;               // the same elements; else some of each other's
+  enum class Kind { kPartial, kFull, kSameTensor };  // some of each other's elements, the same ones, one tensor twice
 
-  uint64_t word() const { return uint64_t{first} << 32 | uint64_t{second} << 1 | uint64_t{full}; }
+  uint32_t first, second;  // first < second
+  Kind kind;
+
+  uint64_t word() const { return uint64_t{first} << 32 | uint64_t{second} << 2 | static_cast<uint64_t>(kind); }
 };
 
 using Overlaps = absl::InlinedVector<Overlap, 2>;

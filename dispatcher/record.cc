@@ -42,16 +42,10 @@ void AddSeed(const Operator& op, at::ArrayRef<c10::IValue> arguments, uint64_t c
   std::tie(numbers[0].bits, numbers[1].bits) = ReservePhilox(generator, counters, collected.device);
 }
 
-// An out= tensor takes the result's sizes and strides, but not one that an elementwise operator reads, too.
-void ResizeOut(const Operator& op, at::ArrayRef<c10::IValue> arguments, const at::Tensor& out, const Layout& result) {
+// An out= tensor takes the result's sizes and strides.
+void ResizeOut(const at::Tensor& out, const Layout& result) {
   const c10::IntArrayRef sizes = result.sizes();
   if (out.sizes() == sizes) return;
-  for (size_t i = 0; i < arguments.size() && op.recorded.hasTag(at::Tag::pointwise); ++i) {
-    if (op.IsOut(static_cast<int>(i))) continue;
-    for (const at::Tensor& t : TensorsOf(arguments[i])) {
-      TORCH_CHECK(!t.is_same(out), "output with shape ", out.sizes(), " doesn't match the broadcast shape ", sizes);
-    }
-  }
   at::native::resize_output(out, sizes);
   if (result.dense) out.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, result.stride_ref());
 }
@@ -61,7 +55,7 @@ void WriteMutated(const Operator& op, at::ArrayRef<c10::IValue> arguments, const
                   absl::Span<ValueRef> results, size_t next) {
   for (int m : op.mutated) {
     for (const at::Tensor& t : TensorsOf(arguments[m])) {
-      if (op.IsOut(m)) ResizeOut(op, arguments, t, *s.results[next]);
+      if (op.IsOut(m)) ResizeOut(t, *s.results[next]);
       WriteValue(*t.unsafeGetTensorImpl(), std::move(results[next]));
       ++next;
     }

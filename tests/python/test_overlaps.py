@@ -96,6 +96,9 @@ WITH_OTHERS = {
         lambda a, b: torch.index_select(a, 0, torch.arange(4, device=a.device), out=b), 4
     ),
     "cumsum of itself": in_place(lambda a, b: torch.cumsum(a, 0, out=b), 4),
+    "cat of nothing to itself": lambda d: (lambda x: torch.cat([x, ramp(d, 4)], out=x))(torch.zeros(0, device=d)),
+    "add out, broadcast": lambda d: (lambda x: torch.add(x, ramp(d, 4, 1), out=x))(ramp(d, 4)),
+    "add out of many, broadcast": lambda d: (lambda x: torch.add(x, ramp(d, 300, 1), out=x))(ramp(d, 300)),
     "masked_scatter_ of itself": in_place(lambda a, b: a.masked_scatter_(a > 2, b), 4),
     "apart": in_place(lambda a, b: a[:2].add_(b[2:]), 4, 4),
     "apart, out": in_place(lambda a, b: torch.sum(b[2:], 0, out=a[0]), 4, 4),
