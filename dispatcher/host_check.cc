@@ -283,15 +283,18 @@ std::vector<int64_t> StridesAs(const Shape& found, at::IntArrayRef sizes, at::In
   return same || gaps ? inferred.vec() : Packed(sizes, found.strides);
 }
 
-// Meta kernels differ from the CPU's in the types of some results (statistics of norms of 16-bit floats), and in the
-// strides of some.
+// Meta kernels differ from the CPU's in the types of some results (statistics of norms of 16-bit floats), in the
+// strides of some, and in one dimension or none for one element (the loss of multilabel_margin_loss).
 void Adopt(const Results& found, torch::jit::Stack& inferred) {
   for (size_t r = 0; r < std::min(found.size(), inferred.size()); ++r) {
     if (!found[r] || !inferred[r].isTensor() || !inferred[r].toTensor().defined()) continue;
     const at::Tensor& other = inferred[r].toTensor();
-    const std::vector<int64_t> strides = StridesAs(found[r]->shape, other.sizes(), other.strides());
-    if (other.scalar_type() == found[r]->type && other.strides() == strides) continue;
-    inferred[r] = at::empty_strided(other.sizes(), strides, other.options().dtype(found[r]->type));
+    const auto& [type, shape] = *found[r];
+    const bool number = shape.sizes.empty() && other.numel() == 1;
+    const at::IntArrayRef none, sizes = number ? none : other.sizes();
+    const std::vector<int64_t> strides = StridesAs(shape, sizes, number ? none : other.strides());
+    if (other.scalar_type() == type && other.sizes() == sizes && other.strides() == strides) continue;
+    inferred[r] = at::empty_strided(sizes, strides, other.options().dtype(type));
   }
 }
 

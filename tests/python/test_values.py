@@ -450,6 +450,19 @@ def test_results_lie_as_the_cpus_lie(rows):
     check(program, torch.arange(4.0 * rows * rows).view(rows, -1) / 1000)
 
 
+@pytest.mark.parametrize("classes", [5, 20000])
+def test_one_loss_has_the_cpus_dimensions(classes):
+    def program(x, target):
+        x.requires_grad_()
+        losses = [
+            torch.nn.functional.multilabel_margin_loss(y, target.view_as(y), reduction="none") for y in (x, x[None])
+        ]
+        torch.stack([loss.sum() for loss in losses]).sum().backward()
+        return [loss.detach() for loss in losses], x.grad
+
+    check(program, torch.linspace(-1, 1, classes), torch.tensor([2, 0, -1]).repeat(classes)[:classes])
+
+
 @pytest.mark.parametrize("rows", [3, 100])
 def test_eigenvectors_lie_as_the_cpus_lie(rows):
     check(lambda x: torch.linalg.eig(x)[1].stride(), torch.eye(rows) + torch.arange(float(rows)).diag())
