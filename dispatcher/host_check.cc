@@ -50,8 +50,11 @@ constexpr Contents kContents[] = {
     {Contents::Floats::kZero, Contents::Integers::kZero},
 };
 
-void Fill(const at::Tensor& t, Contents contents) {
+void Fill(at::Tensor t, Contents contents) {
   if (t.numel() == 0) return;
+  for (int64_t d = 0; d < t.dim(); ++d) {
+    if (t.stride(d) == 0) t = t.narrow(d, 0, 1);  // elements in one place are written once
+  }
   if (!at::isFloatingType(t.scalar_type()) && !at::isComplexType(t.scalar_type())) {
     t.fill_(contents.integers == Contents::Integers::kZero ? 0 : 1);
     if (contents.integers == Contents::Integers::kCounting && t.dim() > 0) t.copy_(at::arange(t.size(-1)));
@@ -384,26 +387,28 @@ Trial Try(const Operator& op, const StandIns& stand_ins, const torch::jit::Stack
       const bool as_inferred = AsInferred(stack, inferred);
       return {{nullptr, as_inferred, !stack.empty()}, std::move(stack)};
     }
-    if (trial.check.complaint && message != complaint) return {};
+    const bool about_types = IsNotImplemented(error);  // whatever else is wrong with what the others hold
+    if (trial.check.complaint && message != complaint && !about_types) return {};
     trial.check.complaint = error;
+    if (about_types) return trial;
     complaint = message;
   }
   return trial;
 }
 
-// Operators of users may do more than compute; factories have nothing to be wrong about.
-bool CanTry(const Operator& op, const Call& call) {
-  return !call.operands.empty() && op.op.schema().getNamespace() == "aten" &&
-         op.op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
+// Operators of users may do more than compute.
+bool CanTry(const Operator& op) {
+  return op.op.schema().getNamespace() == "aten" && op.op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
 }
 
 }  // namespace
 
 HostCheck CheckOnHost(const Operator& op, const Call& call, const Collected& collected,
                       at::ArrayRef<c10::IValue> arguments, torch::jit::Stack& inferred) {
-  if (!CanTry(op, call)) return {};
+  if (!CanTry(op)) return {};
   const int64_t elements = Elements(arguments) + Elements(inferred);
   const bool small = elements <= kSmallElements;
+  if (!small && call.operands.empty()) return {};  // its sizes are attributes: they don't shrink
   const Shrinking shrink(call);
   Passed::Key key;
   if (!small) {
@@ -427,7 +432,7 @@ HostCheck CheckOnHost(const Operator& op, const Call& call, const Collected& col
 
 void CheckNumbers(const Operator& op, const Call& call, const Collected& collected,
                   at::ArrayRef<c10::IValue> arguments) {
-  if (!CanTry(op, call)) return;
+  if (!CanTry(op)) return;
   Passed::Key key = {reinterpret_cast<uintptr_t>(&op)};
   key.insert(key.end(), collected.words.begin(), collected.words.end());
   Passed::AddNumbers(collected, key);

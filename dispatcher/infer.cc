@@ -287,6 +287,11 @@ bool HasMasks(const Operator& op, at::ArrayRef<c10::IValue> arguments) {
   });
 }
 
+// Whether anything computes what the call records: custom operators may have shapes alone.
+bool HasKernel(const Operator& op, const Call& call) {
+  return op.recorded.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU) || Engine::Get().backend().CanLower(call);
+}
+
 // A call whose results' sizes depend on data: recordable where the backend can make them at their largest.
 void DescribeBounded(const Operator& op, at::ArrayRef<c10::IValue> arguments, const Collected& collected, Draft& d) {
   d.signature->recordable = false;
@@ -366,7 +371,7 @@ SignatureRef Infer(const Operator& op, at::ArrayRef<c10::IValue> arguments, cons
   if (!op.functional_form) d.kernel->mutated = op.mutated;
   const HostCheck check = CheckOnHost(op, *d.call, collected, arguments, inference->returns);
   DescribeResults(op, *inference, d);
-  s->recordable = check.AllowsToRecord(*d.call) && !WritesOverItself(op, arguments);
+  s->recordable = check.AllowsToRecord(*d.call) && HasKernel(op, *d.call) && !WritesOverItself(op, arguments);
   if (!s->recordable) {
     s->refused = check.complaint != nullptr;
     return d.Finish();

@@ -76,15 +76,38 @@ CASES = {
     "complex fill of masks": lambda d: torch.ones(3, device=d).masked_fill_(torch.ones(3, device=d) > 0, 1j),
     "complex scatter": lambda d: torch.ones(3, device=d).scatter(0, torch.tensor([0], device=d), 1j),
     "complex bound": lambda d: torch.ones(3, device=d).clamp(1j),
+    "steps of flags": lambda d: torch.linspace(0, 1, 5, dtype=torch.bool, device=d),
+    "indices of flags": lambda d: torch.tril_indices(3, 3, dtype=torch.bool, device=d),
+    "loss of a 16-bit number": lambda d: torch.nn.functional.multilabel_margin_loss(
+        torch.tensor(1.0, dtype=torch.bfloat16, device=d), torch.tensor(0, device=d)
+    ),
     "no such overload": lambda d: torch.add(torch.ones(2, device=d), "one"),
 }
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_same_error_at_the_call(name):
-    expected, found = error_of(CASES[name], "cpu"), error_of(CASES[name], "tpu")
+NO_KERNEL = {
+    "range of flags": lambda d: torch.arange(3, dtype=torch.bool, device=d),
+    "product of expanded flags": lambda d: torch.ones(5, 4, dtype=torch.bool, device=d).matmul(
+        torch.ones(3, 4, 5, dtype=torch.bool, device=d)
+    ),
+}
+
+
+def check_error(function):
+    expected, found = error_of(function, "cpu"), error_of(function, "tpu")
     assert type(found) is type(expected), f"{expected!r} on cpu, {found!r} on tpu"
     assert str(found)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_same_error_at_the_call(name):
+    check_error(CASES[name])
+
+
+@pytest.mark.embedded_only(reason="programs of other devices do what the CPU has no kernel for")
+@pytest.mark.parametrize("name", NO_KERNEL)
+def test_types_without_a_kernel_are_an_error_at_the_call(name):
+    check_error(NO_KERNEL[name])
 
 
 NUMBERS = {  # a good one, then a bad one
@@ -189,6 +212,23 @@ def test_values_are_no_reason_to_refuse_a_call():
     bags = torch.nn.functional.embedding_bag(torch.tensor([0, 1, 2], device="tpu"), x, offsets)
     assert bags.cpu().tolist() == [[1, 1, 0], [0, 0, 2]]
     assert torch.nn.functional.binary_cross_entropy(x / 4, x / 2).item() > 0
+
+
+def test_values_of_expanded_tensors_decide_too():
+    lengths = torch.tensor([2], device="tpu").expand(2)
+    assert torch.segment_reduce(torch.ones(4, device="tpu"), "sum", lengths=lengths).tolist() == [2, 2]
+
+
+def test_an_operator_without_a_kernel_is_refused_at_the_call():
+    library = torch.library.Library("test_errors", "FRAGMENT")
+    library.define("shapes_alone(Tensor x) -> Tensor")
+    library.define("shapes_alone_(Tensor(a!) x) -> ()")
+    library.impl("shapes_alone", torch.empty_like, "Meta")
+    library.impl("shapes_alone_", lambda x: None, "Meta")
+    for operator in (torch.ops.test_errors.shapes_alone, torch.ops.test_errors.shapes_alone_):
+        for device in ("cpu", "tpu"):
+            with pytest.raises(NotImplementedError, match="Could not run 'test_errors::shapes_alone"):
+                operator(torch.ones(3, device=device))
 
 
 def test_values_that_hardly_any_stand_in_has_decide_at_the_call():
