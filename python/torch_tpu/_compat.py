@@ -11,6 +11,7 @@ def apply():
     _print_with_one_read()
     _files_by_way_of_the_cpu()
     _processes_by_way_of_the_cpu()
+    _copies_between_devices()
 
 
 def _exchange_by_dlpack():
@@ -109,3 +110,39 @@ def _processes_by_way_of_the_cpu():
 
 def _arrived(storage, device):
     return storage.to(device=device)
+
+
+def _copies_between_devices():
+    """nn.DataParallel's copies, which are part of builds with CUDA alone, though it takes any device."""
+    if hasattr(torch._C, "_scatter"):
+        return
+
+    def name(index):
+        return "cpu" if index < 0 else f"tpu:{index}"
+
+    def _broadcast(tensor, devices):
+        return [tensor.to(name(d)) for d in devices]
+
+    def _broadcast_out(tensor, out):
+        return [o.copy_(tensor) for o in out]
+
+    def _broadcast_coalesced(tensors, devices, buffer_size):
+        return [[t.to(name(d)) for t in tensors] for d in devices]
+
+    def _scatter(tensor, devices, chunk_sizes, dim, streams):
+        parts = tensor.chunk(len(devices), dim) if chunk_sizes is None else tensor.split(chunk_sizes, dim)
+        return [part.to(name(d)) for part, d in zip(parts, devices, strict=False)]
+
+    def _scatter_out(tensor, out, dim, streams):
+        parts = tensor.split([o.size(dim) for o in out], dim)
+        return [o.copy_(part) for o, part in zip(out, parts, strict=True)]
+
+    def _gather(tensors, dim, destination):
+        return torch.cat([t.to(name(destination)) for t in tensors], dim)
+
+    def _gather_out(tensors, out, dim):
+        return torch.cat([t.to(out.device) for t in tensors], dim, out=out)
+
+    copies = _broadcast, _broadcast_out, _broadcast_coalesced, _scatter, _scatter_out, _gather, _gather_out
+    for copy in copies:
+        setattr(torch._C, copy.__name__, copy)

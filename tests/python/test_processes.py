@@ -398,6 +398,32 @@ def test_several_devices():
     )
 
 
+@pytest.mark.parametrize("devices", [1, 2])
+def test_data_parallel(devices):
+    run_python(
+        """
+        import copy, torch
+
+        whole = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+        parallel = torch.nn.DataParallel(copy.deepcopy(whole).to("tpu"))
+        assert parallel.device_ids == list(range(torch.tpu.device_count()))
+        x = torch.randn(7, 4)
+        for given in (x, x.to("tpu")):
+            found, expected = parallel(given), whole(x)
+            assert found.device == torch.device("tpu:0")
+            torch.testing.assert_close(found.cpu(), expected)
+            expected.pow(2).sum().backward()
+            found.pow(2).sum().backward()
+            for a, b in zip(whole.parameters(), parallel.parameters(), strict=True):
+                torch.testing.assert_close(b.grad.cpu(), a.grad)
+        parts = torch.nn.parallel.comm.scatter(x, [0, 0], chunk_sizes=[3, 4])
+        assert [len(p) for p in parts] == [3, 4]
+        assert torch.nn.parallel.comm.gather(parts, destination="cpu").equal(x)
+        """,
+        {"TORCH_TPU_DEVICES": str(devices)},
+    )
+
+
 def test_default_device():
     with torch.device("tpu"):
         assert torch.ones(2).device.type == "tpu"
