@@ -3,6 +3,8 @@
 Nothing here creates a device at import.
 """
 
+from torch import OutOfMemoryError
+
 from torch_tpu.devices import (  # noqa: F401
     _exchange_device,
     _is_in_bad_fork,
@@ -69,6 +71,7 @@ def __getattr__(name):
 
 __all__ = [
     "Event",
+    "OutOfMemoryError",
     "Stream",
     "StreamContext",
     "current_device",

@@ -66,7 +66,7 @@ def test_too_much_memory_raises_with_the_numbers_and_goes_on():
         try:
             y = torch.ones(1 << 28, device="tpu") + 1  # 1 GiB
             y.sum().item()
-        except torch.OutOfMemoryError as error:
+        except torch.tpu.OutOfMemoryError as error:
             text = str(error)
             assert "MiB" in text or "GiB" in text, text
         else:
