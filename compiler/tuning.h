@@ -20,7 +20,7 @@ struct Tuning {
   int registers = 4;    // vector registers that a value of a kernel fills, where nothing in it is heavy
 
   friend bool operator==(const Tuning&, const Tuning&) = default;
-  // What differs from the default, such as "products=1 tile_kib=0"; "" for the default.
+  // What differs from the default, such as "products=1 prefetch=0"; "" for the default.
   std::string ToString() const;
   // nullopt for what ToString doesn't write.
   static std::optional<Tuning> Parse(std::string_view text);

@@ -127,17 +127,18 @@ def times_of(function, tensors):
 
 
 def measure():
-    os.environ |= {"KMP_BLOCKTIME": "0", "OMP_WAIT_POLICY": "passive", "TORCH_TPU_THREADS": str(harness.THREADS)}
-    import torch
+    with harness.scratch_directory() as cache:
+        os.environ |= {"KMP_BLOCKTIME": "0", "OMP_WAIT_POLICY": "passive"}
+        os.environ |= {"TORCH_TPU_THREADS": str(harness.THREADS), "TORCH_TPU_CACHE": cache}
+        import torch
 
-    torch.set_num_threads(harness.THREADS)
-    with harness.scratch_directory() as cache, torch.no_grad():
-        os.environ["TORCH_TPU_CACHE"] = cache
-        return [
-            row
-            for name, (function, tensors) in cases().items()
-            for row in harness.rows_against(name, times_of(function, tensors), {"eager": BOUND})
-        ]
+        torch.set_num_threads(harness.THREADS)
+        with torch.no_grad():
+            return [
+                row
+                for name, (function, tensors) in cases().items()
+                for row in harness.rows_against(name, times_of(function, tensors), {"eager": BOUND})
+            ]
 
 
 if __name__ == "__main__":

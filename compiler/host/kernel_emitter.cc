@@ -76,11 +76,9 @@ void Emitter::ChooseWidth() {
     gathers |= IsGather(node);
     if (node.kind != Kind::kOp || !IsHeavyOp(node.op)) continue;
     ++heavy;
-    const bool is_f64 = node.type && node.type.isF64();
-    calls |= mlir::isa<ir::TanOp>(node.op) || (is_f64 && mlir::isa<ir::LogOp, ir::SinOp, ir::CosOp>(node.op));
-    if (HasVectorLibrary()) continue;
-    calls |= is_f64 || mlir::isa<ir::PowOp, ir::Atan2Op, ir::AsinOp, ir::AcosOp, ir::AtanOp, ir::SinhOp, ir::CoshOp,
-                                 ir::AsinhOp, ir::AcoshOp, ir::AtanhOp>(node.op);
+    calls |= mlir::isa<ir::TanOp>(node.op) ||
+             (!HasVectorLibrary() && mlir::isa<ir::PowOp, ir::Atan2Op, ir::AsinOp, ir::AcosOp, ir::AtanOp, ir::SinhOp,
+                                               ir::CoshOp, ir::AsinhOp, ir::AcoshOp, ir::AtanhOp>(node.op));
   }
   int lanes = std::max(VectorBits() / 32, 4);
   max_width_ = calls ? 4 : gathers ? 8 : widest == 8 ? lanes : heavy > 0 ? 2 * lanes : registers_ * lanes;

@@ -249,8 +249,7 @@ bool NestValues::IsGather(const NestNode& node) const {
 
 // What lies side by side, under a mask: a lane out of bounds is not asked for (its reader guards it) and has the value
 // of a lane that is, as any other element might be a divisor or an index that is none.
-Value* NestValues::LoadClamped(const NestNode& node) {
-  const int clamp = ClampOfRun(node);
+Value* NestValues::LoadClamped(const NestNode& node, int clamp) {
   const Symbol& symbol = nest_.symbols[clamp];
   Expr rest;
   rest.constant = node.index.constant;
@@ -324,7 +323,7 @@ Value* NestValues::LoadAt(int id) {
     Value* first = b_.CreateSub(Scalar(node.index), b_.getInt64(width_ - 1));
     return b_.CreateVectorReverse(ops_.Load(node.type, At(pointer, node.type, first), width_));
   }
-  if (ClampOfRun(node) >= 0) return LoadClamped(node);
+  if (const int clamp = ClampOfRun(node); clamp >= 0) return LoadClamped(node, clamp);
   Value* index = Lanes(node.index);
   Value* lanes = llvm::PoisonValue::get(ops_.MemoryType(node.type, width_));
   for (int i = 0; i < width_; ++i) {

@@ -100,7 +100,7 @@ class NestValues : protected KernelFrame {
 
   Value* Compute(int node);
   Value* LoadAt(int id);
-  Value* LoadClamped(const NestNode& node);
+  Value* LoadClamped(const NestNode& node, int clamp);
   Value* NextBytes(const NestNode& load);
   void Prefetch(int id, Value* at);
   Value* Random(const NestNode& node);
