@@ -1,6 +1,7 @@
 #include "dispatcher/host_kernels.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/SparseCsrTensorUtils.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_neg_view.h>
@@ -262,6 +263,7 @@ class HostTensors {
 
   at::Tensor Of(const at::Tensor& t, bool mutated) {
     if (!t.defined() || t.device().type() != c10::DeviceType::PrivateUse1) return t;
+    if (!IsPlain(t)) return t.cpu();  // a copy
     at::Tensor host = share_ ? Shared(t) : Read(ReadValue(*t.unsafeGetTensorImpl()), t);
     if (t.is_conj()) host = host.conj();
     if (t.is_neg()) host = at::_neg_view(host);
@@ -318,6 +320,7 @@ c10::IValue ToHost(HostTensors& tensors, const c10::IValue& v, bool mutated) {
 c10::IValue ToDevice(const c10::IValue& v, c10::DeviceIndex device) {
   const auto one = [&](const at::Tensor& t) {
     if (!t.defined()) return t;
+    if (!IsPlain(t)) return t.to(c10::Device(c10::kPrivateUse1, device));
     const Layout* layout = LayoutLike(t);
     const at::Tensor elements = t.resolve_conj().resolve_neg().contiguous();
     BufferRef buffer = AdoptTensor(Engine::Get().device(device), elements, layout->type);
@@ -333,7 +336,11 @@ c10::IValue ToDevice(const c10::IValue& v, c10::DeviceIndex device) {
 }
 
 void WriteBack(at::Tensor target, at::Tensor host) {
-  at::AutoDispatchBelowADInplaceOrView guard;
+  if (!IsPlain(target)) {
+    if (at::sparse_csr::is_sparse_compressed(target)) target.resize_as_sparse_(host);
+    target.copy_(host);
+    return;
+  }
   if (target.sizes() != host.sizes()) target.resize_(host.sizes());
   for (int64_t d = 0; d < target.dim(); ++d) {  // elements in one place, which the kernel gave it, are written once
     if (target.stride(d) != 0 || target.size(d) < 2) continue;
@@ -364,6 +371,7 @@ void RunNow(const Operator& op, torch::jit::Stack& stack) {
   }
   if (device < 0) device = CurrentDevice();
   CurrentStream(device);  // makes the devices
+  at::AutoDispatchBelowADInplaceOrView guard;
   HostTensors tensors(op, WritesOverItself(op, arguments) || !FindOverlaps(op, arguments).empty());
   torch::jit::Stack host;
   for (size_t i = 0; i < n; ++i) {
@@ -376,10 +384,7 @@ void RunNow(const Operator& op, torch::jit::Stack& stack) {
   }
   const torch::jit::Stack host_arguments = host;
   const HostAllocatorScope scope(Engine::Get().device(device));
-  {
-    at::AutoDispatchBelowADInplaceOrView guard;
-    op.op.callBoxed(host);
-  }
+  op.op.callBoxed(host);
   for (int m : op.mutated) {
     const std::vector<at::Tensor> targets = TensorsOf(arguments[m]), sources = TensorsOf(host_arguments[m]);
     for (size_t i = 0; i < targets.size(); ++i) WriteBack(targets[i], sources[i]);

@@ -11,8 +11,10 @@
 #include <torch/library.h>
 
 #include <array>
-#include <optional>
 #include <tuple>
+
+#include "dispatcher/calls.h"
+#include "dispatcher/host_kernels.h"
 
 namespace at::native {
 namespace {
@@ -51,16 +53,7 @@ void ByParts(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 }
 
 // For kernels that read the CPU's memory.
-void OnHost(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  std::optional<c10::Device> device;
-  for (auto v = stack->end() - static_cast<int64_t>(op.schema().arguments().size()); v != stack->end(); ++v) {
-    if (!v->isTensor() || !v->toTensor().is_privateuseone()) continue;
-    device = v->toTensor().device();
-    *v = v->toTensor().cpu();
-  }
-  op.callBoxed(stack);
-  stack->back() = stack->back().toTensor().to(*device);
-}
+void OnHost(const c10::OperatorHandle& op, torch::jit::Stack* stack) { RunNow(Operator::Of(op), *stack); }
 
 // As the kernel for the CPU does, which reads its memory.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> SplitHeads(const at::Tensor& qkv, const at::Tensor& bias,

@@ -13,7 +13,7 @@ namespace {
 
 // None: its memory is elsewhere, or it has none.
 TpuStorage* StorageOf(const at::Tensor& t) {
-  if (t.device().type() != c10::DeviceType::PrivateUse1 || t._is_zerotensor()) return nullptr;
+  if (t.device().type() != c10::DeviceType::PrivateUse1 || t._is_zerotensor() || !IsPlain(t)) return nullptr;
   return &TpuStorage::Of(*t.unsafeGetTensorImpl());
 }
 
@@ -75,8 +75,9 @@ Overlaps FindOverlaps(const Operator& op, at::ArrayRef<c10::IValue> arguments) {
 bool WritesOverItself(const Operator& op, at::ArrayRef<c10::IValue> arguments) {
   bool found = false;
   for (const int m : op.mutated) {
-    VisitTensors(arguments[m], op.kinds[m],
-                 [&](const at::Tensor& t) { found |= at::has_internal_overlap(t) == at::MemOverlap::Yes; });
+    VisitTensors(arguments[m], op.kinds[m], [&](const at::Tensor& t) {
+      found |= IsPlain(t) && at::has_internal_overlap(t) == at::MemOverlap::Yes;
+    });
   }
   return found;
 }

@@ -6,6 +6,7 @@
 // writes from several threads are the user's to order; concurrent reads are safe.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/Storage.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/core/TensorImpl.h>
@@ -48,6 +49,9 @@ class TpuStorage final : public c10::StorageImpl {
   const Layout* layout_ = nullptr;
   uint64_t mark_ = 0;
 };
+
+// Whether the tensor is elements in one storage: sparse and nested ones are made of several tensors.
+inline bool IsPlain(const at::Tensor& tensor) { return tensor.layout() == c10::kStrided && !tensor.is_nested(); }
 
 void ResizeStorage(const c10::Storage& storage, size_t bytes);
 // Makes UntypedStorage() and deepcopy give TpuStorages.

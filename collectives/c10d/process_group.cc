@@ -1,6 +1,11 @@
 #include "collectives/c10d/process_group.h"
 
+#include <ATen/ops/_sparse_coo_tensor_unsafe.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/full.h>
+#include <torch/library.h>
 
 #include <set>
 #include <thread>
@@ -283,6 +288,7 @@ ProcessGroupTpu::WorkRef ProcessGroupTpu::broadcast(Tensors& tensors, const c10d
 
 ProcessGroupTpu::WorkRef ProcessGroupTpu::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   const Reduction reduction = ReductionOf(options.reduceOp);
+  if (tensors.size() == 1 && tensors[0].is_sparse()) return AllReduceSparse(tensors[0], reduction);
   return Coalesced([&](const auto& queue) {
     for (at::Tensor& t : tensors) {
       CheckTensors("all_reduce", {t}, true);
@@ -296,6 +302,31 @@ ProcessGroupTpu::WorkRef ProcessGroupTpu::allreduce(Tensors& tensors, const c10d
       queue(std::move(issue));
     }
   });
+}
+
+// The elements of all ranks, one after the other; each says first how many it has, which is read.
+ProcessGroupTpu::WorkRef ProcessGroupTpu::AllReduceSparse(at::Tensor& tensor, Reduction reduction) {
+  const bool average = reduction.op == ReduceOp::kAverage;
+  TORCH_CHECK_VALUE(average || reduction.op == ReduceOp::kSum,
+                    "tpu process group: all_reduce of sparse tensors takes their sum or average");
+  const at::Tensor indices = tensor._indices().t().contiguous(), values = tensor._values().contiguous();
+  at::Tensor own = at::full({1}, tensor._nnz(), indices.options()), all = at::empty({getSize()}, indices.options());
+  _allgather_base(all, own, {});
+  Tensors all_indices, all_values;
+  const at::Tensor counts = all.cpu();
+  for (int r = 0; r < getSize(); ++r) {
+    const int64_t count = counts.const_data_ptr<int64_t>()[r];
+    all_indices.push_back(indices.new_empty({count, indices.size(1)}));
+    std::vector<int64_t> sizes = values.sizes().vec();
+    sizes[0] = count;
+    all_values.push_back(values.new_empty(sizes));
+  }
+  auto work = c10::make_intrusive<TpuWork>(getRank(), OpType::ALLREDUCE, false, sequence_);
+  work->Join(*Queue(GatherToAll(indices, all_indices)));
+  work->Join(*Queue(GatherToAll(average ? values / getSize() : values, all_values)));
+  tensor.copy_(at::_sparse_coo_tensor_unsafe(at::cat(all_indices).t(), at::cat(all_values), tensor.sizes()));
+  work->set_outputs({tensor});
+  return work;
 }
 
 ProcessGroupTpu::WorkRef ProcessGroupTpu::allreduce_coalesced(Tensors& tensors,
@@ -480,5 +511,18 @@ ProcessGroupTpu::WorkRef ProcessGroupTpu::recv(Tensors& tensors, int peer, int t
 ProcessGroupTpu::WorkRef ProcessGroupTpu::barrier(const c10d::BarrierOptions&) {
   return Queue({{.verb = Verb::kBarrier}, {}, {}, {}, {}, OpType::BARRIER});
 }
+
+namespace {
+
+// Sparse tensors come the way that dense ones do.
+void AsDense(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), stack);
+}
+
+TORCH_LIBRARY_IMPL(c10d, SparsePrivateUse1, m) {
+  m.impl("allreduce_", torch::CppFunction::makeFromBoxedFunction<&AsDense>());
+}
+
+}  // namespace
 
 }  // namespace tpu

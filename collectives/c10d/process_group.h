@@ -106,6 +106,7 @@ class ProcessGroupTpu final : public c10d::Backend {
 
   static Reduction ReductionOf(const c10d::ReduceOp& op);
   void CheckTensors(const char* verb, const Tensors& tensors, bool one_shape) const;
+  WorkRef AllReduceSparse(at::Tensor& tensor, Reduction reduction);
   Issue GatherToAll(const at::Tensor& input, const Tensors& outputs) const;
   c10::intrusive_ptr<TpuWork> Queue(Issue issue);
   // The queue of collectives (peer kNoPeer), or of messages to or from a peer.

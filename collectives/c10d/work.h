@@ -44,6 +44,7 @@ class TpuWork final : public c10d::Work {
   std::exception_ptr exception() const override;
   void synchronize() override { wait(); }
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  void set_outputs(std::vector<at::Tensor> outputs) { outputs_ = std::move(outputs); }
   std::vector<at::Tensor> result() override { return outputs_; }
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   uint64_t getSequencenumber() const override { return sequence_; }

@@ -101,6 +101,31 @@ def ddp_with(rank, world):
         ddp(rank, world, **arguments)
 
 
+def ddp_of_a_sparse_embedding(rank, world):
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Embedding(11, 4, sparse=True), nn.Linear(4, 2))
+    expected = copy.deepcopy(model)
+    rows = torch.randint(0, 11, (STEPS, world, 5, 3))
+
+    def optimizers(model):
+        return [torch.optim.SparseAdam(model[0].parameters()), torch.optim.SGD(model[1].parameters(), lr=0.1)]
+
+    def one_step(run, model, rows, optimizers):
+        model.zero_grad()
+        run(rows).pow(2).mean().backward()
+        for optimizer in optimizers:
+            optimizer.step()
+
+    steps = optimizers(expected)
+    for batch in rows:
+        one_step(expected, expected, batch.flatten(0, 1), steps)
+    wrapped = DistributedDataParallel(model.to("tpu"))
+    steps = optimizers(model)
+    for batch in rows:
+        one_step(wrapped, model, batch[rank].to("tpu"), steps)
+    same_parameters(model, expected)
+
+
 def ddp_no_sync(rank, world):
     model = DistributedDataParallel(net().to("tpu"))
     expected = net()
@@ -242,6 +267,7 @@ def zero(rank, world):
 
 CHECKS = [
     ddp_with,
+    ddp_of_a_sparse_embedding,
     ddp_no_sync,
     ddp_join,
     ddp_hooks,

@@ -159,6 +159,24 @@ def list_forms(rank, world):
         same(out, torch.full((r + 2,), float(r)))
 
 
+def sparse(rank, world):
+    def mine(r):  # none, one row, two, ...
+        rows = torch.arange(r)[None] % 3
+        return torch.sparse_coo_tensor(rows, torch.full((r, 2), r + 1.0), (3, 2))
+
+    expected = sum(mine(r).to_dense() for r in range(world))
+    for op, factor in ((dist.ReduceOp.SUM, 1), (dist.ReduceOp.AVG, 1 / world)):
+        x = mine(rank).to("tpu")
+        work = dist.all_reduce(x, op, async_op=True)
+        work.wait()
+        same(x.to_dense(), expected * factor)
+        same(work.result()[0].to_dense(), expected * factor)
+    with pytest.raises(ValueError, match="sparse tensors takes their sum or average"):
+        dist.all_reduce(x, dist.ReduceOp.MAX)
+    with pytest.raises(NotImplementedError, match="c10d::broadcast_"):
+        dist.broadcast(x, 0)
+
+
 def uneven_all_to_all(rank, world):
     sizes_in = [r + 1 for r in range(world)]
     sizes_out = [rank + 1] * world
@@ -346,6 +364,7 @@ CHECKS = [
     against_gloo,
     list_forms,
     uneven_all_to_all,
+    sparse,
     coalesced,
     messages,
     from_any_rank,

@@ -104,3 +104,8 @@ def test_training_by_attention_of_jagged_ones():
         return out, [layer.weight.grad for layer in layers]
 
     assert_same(trained("cpu"), trained("tpu"))
+
+
+def test_host_kernels_are_counted_by_name(metrics):
+    nested("tpu").sum(-1, keepdim=True)
+    assert torch.tpu.explain().host_kernels == {"aten::sum.dim_IntList": 1}
