@@ -263,14 +263,19 @@ class HostTensors {
 
   at::Tensor Of(const at::Tensor& t, bool mutated) {
     if (!t.defined() || t.device().type() != c10::DeviceType::PrivateUse1) return t;
-    if (!IsPlain(t)) return t.cpu();  // a copy
+    at::Tensor host = IsPlain(t) ? OfPlain(t, mutated) : t.cpu();  // a copy
+    // Some kernels make what only their derivatives read if one is asked for.
+    return t.requires_grad() ? host.set_requires_grad(true) : host;
+  }
+
+ private:
+  at::Tensor OfPlain(const at::Tensor& t, bool mutated) {
     at::Tensor host = share_ ? Shared(t) : Read(ReadValue(*t.unsafeGetTensorImpl()), t);
     if (t.is_conj()) host = host.conj();
     if (t.is_neg()) host = at::_neg_view(host);
     return mutated && !share_ ? host.clone() : host;
   }
 
- private:
   // The value that t, or the storage it lies in, has.
   at::Tensor Read(ValueRef value, const at::Tensor& t) {
     keep_.push_back(std::move(value));

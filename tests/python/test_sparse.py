@@ -205,6 +205,16 @@ def test_gradients(name):
     same(gradients)
 
 
+@pytest.mark.parametrize("reduce", ["sum", "mean", "amax", "amin"])
+def test_gradients_of_compressed_ones(reduce):
+    def gradients(device):
+        a, x = csr(device).requires_grad_(), dense(device, 4, 3).requires_grad_()
+        (torch.sparse.mm(a, x, reduce=reduce) * dense(device, 4, 3)).sum().backward()
+        return [a.grad, x.grad]
+
+    same(gradients)
+
+
 OPTIMIZERS = {
     "SGD": lambda p: torch.optim.SGD(p, lr=0.1),
     "SGD with momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
