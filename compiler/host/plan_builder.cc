@@ -51,6 +51,7 @@ class Builder {
   void AssignResult(Value v);
   void FindPlaces();
   void AddBase(Value updated);
+  void AddCopyOf(Value base, Value result, std::string label);
   void AddUpdate(ir::UpdateSliceOp op);
   absl::Status AddSteps();
   absl::Status AddFusion(ir::FusionOp op);
@@ -163,13 +164,21 @@ void Builder::AddBase(Value updated) {
   }
   AssignResult(updated);
   if (base.getDefiningOp<ir::UndefinedOp>() != nullptr) return;
+  AddCopyOf(base, updated, "base of updates");
+}
+
+// Nothing is copied where an output is written over an input.
+void Builder::AddCopyOf(Value base, Value result, std::string label) {
   Step step;
   step.kind = Step::Kind::kCopy;
-  step.label = "base of updates";
-  step.slots = {slots_[base], slots_[updated]};
+  step.label = std::move(label);
+  step.slots = {SlotOf(base), slots_[result]};
   const Slot& from = plan_.slots[step.slots[0]];
   const Slot& to = plan_.slots[step.slots[1]];
-  overwrites_.push_back({static_cast<int>(to.index), static_cast<int>(from.index), plan_.steps.size()});
+  if (from.kind == Slot::Kind::kInput && to.kind == Slot::Kind::kOutput &&
+      from.bytes == plan_.outputs[to.index].bytes) {
+    overwrites_.push_back({static_cast<int>(to.index), static_cast<int>(from.index), plan_.steps.size()});
+  }
   AddStep(std::move(step), 1);
 }
 
@@ -295,6 +304,7 @@ absl::Status Builder::AddSpecial(Operation* op) {
     step.slots.push_back(slots_[result]);
   }
   step.kernel = KernelOf(*std::move(kernel));
+  if (const Value base = BaseOf(op); base && BytesOf(base) > 0) AddCopyOf(base, op->getResult(0), "base of scatter");
   if (step.kernel.extent() > 0) AddStep(std::move(step), inputs.size());
   return absl::OkStatus();
 }

@@ -47,30 +47,30 @@ class Special : private KernelFrame {
   Value* LoadOne(mlir::Value v, size_t pointer, Value* index) {
     return ops_.Load(ElementOf(v), At(pointers_[pointer], ElementOf(v), index), 1);
   }
-  // result[from .. from + count) = base's, or its splat.
-  void CopyBase(Value* from, Value* count);
+  // result[from .. from + count) = the base's, if that is a splat.
+  void FillBase(Value* from, Value* count);
   void Update(ir::ScatterKind kind, Value* at, Value* update);
 
   mlir::Operation* op_;
   const size_t inputs_;
 };
 
-void Special::CopyBase(Value* from, Value* count) {
+void Special::FillBase(Value* from, Value* count) {
   mlir::Value base = op_->getOperand(0);
+  if (BaseOf(op_)) return;
   mlir::Type element = ElementOf(base);
   Value* result = pointers_[inputs_];
-  mlir::Attribute splat = SplatOf(base);
   Value* end = b_.CreateAdd(from, count);
   Value* vectors = b_.CreateSub(end, b_.CreateAnd(count, I64(15)));
-  auto copy = [&](int width) {
+  auto fill = [&](int width) {
     return [&, width](Value* at) {
-      Value* v = splat ? ops_.Constant(splat, element) : ops_.Load(element, At(pointers_[0], element, at), width);
-      if (splat && width > 1) v = b_.CreateVectorSplat(width, v);
+      Value* v = ops_.Constant(SplatOf(base), element);
+      if (width > 1) v = b_.CreateVectorSplat(width, v);
       ops_.Store(element, v, At(result, element, at), false);
     };
   };
-  For(from, vectors, 16, copy(16));
-  For(vectors, end, 1, copy(1));
+  For(from, vectors, 16, fill(16));
+  For(vectors, end, 1, fill(1));
 }
 
 void Special::Update(ir::ScatterKind kind, Value* at, Value* update) {
@@ -93,18 +93,18 @@ KernelShape Special::Scatter() {
   int64_t dim = op.getDim();
   Shape base = ShapeOf(op.getBase()), at = ShapeOf(op.getIndices());
   int64_t slab = Product(base.drop_front(dim));
-  size_t first = inputs_ - 2;
   KernelShape shape;
   shape.rows = Product(base.take_front(dim));
   double updates = static_cast<double>(Product(at)) / static_cast<double>(std::max<int64_t>(shape.rows, 1));
-  shape.grain = GrainFor(static_cast<double>(slab) * 0.2 + updates * 2, shape.rows);
+  const auto filled = static_cast<double>(BaseOf(op) ? 0 : slab);
+  shape.grain = GrainFor(filled * 0.2 + updates * 2, shape.rows);
   llvm::SmallVector<int64_t> base_strides(base.size(), 1), strides(base.size(), 1);
   for (size_t d = base.size(); d-- > 1;) {
     base_strides[d - 1] = base_strides[d] * base[d];
     strides[d - 1] = strides[d] * at[d];
   }
   For(begin(), end(), 1, [&](Value* outer) {
-    CopyBase(b_.CreateMul(outer, I64(slab)), I64(slab));
+    FillBase(b_.CreateMul(outer, I64(slab)), I64(slab));
     // The same outer position among the updates, where there is one.
     Value *from = I64(0), *rest = outer, *inside = b_.getTrue();
     for (int64_t d = dim; d-- > 0;) {
@@ -115,9 +115,9 @@ KernelShape Special::Scatter() {
     }
     std::function<void(size_t, Value*, Value*)> walk = [&](size_t d, Value* source, Value* target) {
       if (d == at.size()) {
-        Value* index = Checked(LoadOne(op.getIndices(), first, source), base[dim]);
+        Value* index = Checked(LoadOne(op.getIndices(), 0, source), base[dim]);
         target = b_.CreateAdd(target, b_.CreateMul(index, I64(base_strides[dim])));
-        Update(op.getKind(), target, LoadOne(op.getUpdates(), first + 1, source));
+        Update(op.getKind(), target, LoadOne(op.getUpdates(), 1, source));
         return;
       }
       For(I64(0), I64(at[d]), 1, [&](Value* i) {
@@ -138,12 +138,11 @@ KernelShape Special::ScatterRows() {
   int64_t dim = op.getDim(), count = ShapeOf(op.getIndices())[0];
   Shape base = ShapeOf(op.getBase());
   int64_t rows = base[dim], inner = Product(base.drop_front(dim + 1)), outer = Product(base.take_front(dim));
-  size_t first = inputs_ - 2;
   // Columns of the slab [rows, inner] are independent.
   int64_t block = std::min(inner, kColumns), blocks = (inner + block - 1) / std::max<int64_t>(block, 1);
   KernelShape shape;
   shape.rows = outer * blocks;
-  shape.grain = GrainFor(static_cast<double>((rows + count * 2) * block) * 0.2, shape.rows);
+  shape.grain = GrainFor(static_cast<double>(((BaseOf(op) ? 0 : rows) + count * 2) * block) * 0.2, shape.rows);
   mlir::Type element = ElementOf(op.getUpdates());
   For(begin(), end(), 1, [&](Value* item) {
     Value* o = b_.CreateUDiv(item, I64(blocks));
@@ -152,20 +151,20 @@ KernelShape Special::ScatterRows() {
     Value* width = b_.CreateSub(to, from);
     Value* slab = b_.CreateMul(o, I64(rows * inner));
     if (blocks == 1) {
-      CopyBase(slab, I64(rows * inner));
-    } else {
+      FillBase(slab, I64(rows * inner));
+    } else if (!BaseOf(op_)) {
       For(I64(0), I64(rows), 1,
-          [&](Value* row) { CopyBase(b_.CreateAdd(slab, b_.CreateAdd(b_.CreateMul(row, I64(inner)), from)), width); });
+          [&](Value* row) { FillBase(b_.CreateAdd(slab, b_.CreateAdd(b_.CreateMul(row, I64(inner)), from)), width); });
     }
     Value* updates = b_.CreateMul(o, I64(count * inner));
     For(I64(0), I64(count), 1, [&](Value* i) {
-      Value* row = Checked(LoadOne(op.getIndices(), first, i), rows);
+      Value* row = Checked(LoadOne(op.getIndices(), 0, i), rows);
       Value* target = b_.CreateAdd(slab, b_.CreateMul(row, I64(inner)));
       Value* source = b_.CreateAdd(updates, b_.CreateMul(i, I64(inner)));
       Value* vectors = b_.CreateSub(to, b_.CreateAnd(width, I64(15)));
       auto update = [&](int lanes) {
         return [&, lanes](Value* c) {
-          Value* v = ops_.Load(element, At(pointers_[first + 1], element, b_.CreateAdd(source, c)), lanes);
+          Value* v = ops_.Load(element, At(pointers_[1], element, b_.CreateAdd(source, c)), lanes);
           Update(op.getKind(), b_.CreateAdd(target, c), v);
         };
       };
@@ -247,12 +246,14 @@ bool IsMadeInside(mlir::Operation* op, mlir::Value operand) {
   return mlir::isa<ir::ScatterOp, ir::ScatterRowsOp>(op) && op->getOperand(0) == operand && SplatOf(operand);
 }
 
+mlir::Value BaseOf(mlir::Operation* op) {
+  if (!mlir::isa<ir::ScatterOp, ir::ScatterRowsOp>(op) || SplatOf(op->getOperand(0))) return nullptr;
+  return op->getOperand(0);
+}
+
 llvm::SmallVector<mlir::Value> SpecialInputs(mlir::Operation* op) {
-  llvm::SmallVector<mlir::Value> inputs;
-  for (mlir::Value operand : op->getOperands()) {
-    if (!IsMadeInside(op, operand)) inputs.push_back(operand);
-  }
-  return inputs;
+  const bool scatters = mlir::isa<ir::ScatterOp, ir::ScatterRowsOp>(op);
+  return llvm::to_vector(llvm::drop_begin(op->getOperands(), scatters ? 1 : 0));
 }
 
 KernelWriter SpecialWriter(mlir::Operation* op) {

@@ -1,7 +1,8 @@
 // Kernels that are no loop nest: scatters, running scans and sorting.
 //
-// Each reads its operands from memory and writes its results; parallel over positions that no two of whose writes meet,
-// so results never depend on the number of threads. Called by the plan builder on compile threads.
+// Each reads its operands from memory and writes its results; a scatter finds its base where its result is to be.
+// Parallel over positions that no two of whose writes meet, so results never depend on the number of threads. Called by
+// the plan builder on compile threads.
 #pragma once
 
 #include <optional>
@@ -16,6 +17,8 @@ namespace tpu::host {
 bool IsSpecialOp(mlir::Operation* op);
 // True when the op makes this operand (a splat constant) itself.
 bool IsMadeInside(mlir::Operation* op, mlir::Value operand);
+// What the op's result must hold before its kernel runs, or null: the base of a scatter, if it isn't made inside.
+mlir::Value BaseOf(mlir::Operation* op);
 // Its operands in the order of its pointers; the results follow.
 llvm::SmallVector<mlir::Value> SpecialInputs(mlir::Operation* op);
 KernelWriter SpecialWriter(mlir::Operation* op);

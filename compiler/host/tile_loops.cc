@@ -4,6 +4,7 @@
 #include <map>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "mlir/IR/BuiltinTypes.h"
 #include "runtime/host/gemm.h"
@@ -104,7 +105,8 @@ void Former::FindEdges() {
         }
       }
       if (j >= inputs_[i]) {
-        writer[slots[j]] = i;
+        const auto [before, first] = writer.try_emplace(slots[j], i);  // before: the copy that a scatter writes over
+        if (!first) edges_.push_back({std::exchange(before->second, i), i, 0, true});
       } else if (auto it = writer.find(slots[j]); it != writer.end()) {
         edges_.push_back({it->second, i, BytesOf(slots[j])});
       }

@@ -83,7 +83,11 @@ std::vector<size_t> TimesOf(const Plan& plan) {
 }
 
 void PlaceTemporaries(Plan& plan, absl::Span<const InPlace> in_place) {
-  plan.arena_bytes = Place(plan, Slot::Kind::kTemp, LivesOf(plan, TimesOf(plan)), {},
+  std::vector<InPlace> copies;
+  for (const Step& step : plan.steps) {
+    if (step.kind == Step::Kind::kCopy) copies.push_back({step.slots[1], step.slots[0]});
+  }
+  plan.arena_bytes = Place(plan, Slot::Kind::kTemp, LivesOf(plan, TimesOf(plan)), copies,
                            [&](size_t slot) { return plan.slots[slot].bytes; });
   // One thread runs the steps of a tile in their order.
   std::vector<size_t> order(plan.steps.size());

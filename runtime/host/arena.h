@@ -20,7 +20,7 @@ struct InPlace {
   uint32_t value = 0, source = 0;
 };
 // Sets the offsets of temporaries, by their sizes and the steps that use them, and the arena's sizes. First fit, the
-// largest first. in_place: for the values of tiles, which no other thread reads.
+// largest first. in_place: for the values of tiles, which no other thread reads; copies are in place where they can be.
 void PlaceTemporaries(Plan& plan, absl::Span<const InPlace> in_place = {});
 
 }  // namespace tpu::host

@@ -1,6 +1,7 @@
 // Scatters, scans, sorting, pooling; plans: donation, aliases, empty values.
 #include <cmath>
 
+#include "absl/strings/str_replace.h"
 #include "tests/unit/compiler/host_testing.h"
 
 namespace tpu::host {
@@ -93,6 +94,51 @@ TEST(Plan, OneOutputMayLieOverADonatedInput) {
   ASSERT_TRUE(plan.ok()) << plan.status();
   // b is read backwards too: only a may be written over, by one of them.
   EXPECT_EQ(plan->outputs[0].may_overwrite + plan->outputs[1].may_overwrite, -1);
+}
+
+TEST(Plan, AScatterWritesOverItsBaseUnlessThatIsReadLater) {
+  const std::string scatter =
+      R"(func.func @fragment(%b: tensor<5x3xf32>, %i: tensor<2xi64>, %u: tensor<2x3xf32>) -> %R {
+    %0 = tpu.scatter_rows add %u into %b at %i along 0 : (tensor<5x3xf32>, tensor<2xi64>, tensor<2x3xf32>) -> tensor<5x3xf32>
+    )";
+  const std::string one = "tensor<5x3xf32>", two = "(tensor<5x3xf32>, tensor<5x3xf32>)";
+  const std::string alone = absl::StrReplaceAll(scatter + "return %0 : tensor<5x3xf32> }", {{"%R", one}});
+  const std::string read = absl::StrReplaceAll(
+      scatter + "%1 = tpu.neg %b : tensor<5x3xf32> return %0, %1 : tensor<5x3xf32>, tensor<5x3xf32> }", {{"%R", two}});
+  const auto base = Ramp(15), updates = Ramp(6);
+  auto want = base;
+  for (int c = 0; c < 3; ++c) {
+    want[12 + c] += updates[c];
+    want[3 + c] += updates[3 + c];
+  }
+  for (const std::string& text : {alone, read}) {
+    auto program = CompileText(text);
+    ASSERT_TRUE(program.ok()) << program.status();
+    EXPECT_EQ(Plan::Parse(program->bytes)->outputs[0].may_overwrite, text == alone ? 0 : -1);
+    auto results = RunText(text, {Pack(base), Pack(std::vector<int64_t>{4, 1}), Pack(updates)}, /*donate=*/true);
+    ASSERT_TRUE(results.ok()) << results.status();
+    EXPECT_EQ(Unpack<float>((*results)[0]), want);
+  }
+}
+
+TEST(Plan, ScattersIntoEachOthersResultsShareOneTemporary) {
+  const char* text =
+      R"(func.func @fragment(%b: tensor<64x16xf32>, %i: tensor<2xi64>, %u: tensor<2x16xf32>) -> tensor<64x16xf32> {
+    %0 = tpu.scatter_rows add %u into %b at %i along 0 : (tensor<64x16xf32>, tensor<2xi64>, tensor<2x16xf32>) -> tensor<64x16xf32>
+    %1 = tpu.scatter_rows add %u into %0 at %i along 0 : (tensor<64x16xf32>, tensor<2xi64>, tensor<2x16xf32>) -> tensor<64x16xf32>
+    %2 = tpu.scatter_rows add %u into %1 at %i along 0 : (tensor<64x16xf32>, tensor<2xi64>, tensor<2x16xf32>) -> tensor<64x16xf32>
+    return %2 : tensor<64x16xf32> })";
+  auto program = CompileText(text);
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_EQ(Plan::Parse(program->bytes)->arena_bytes, 64 * 16 * sizeof(float));
+  auto want = Ramp(64 * 16);
+  for (int c = 0; c < 16; ++c) {
+    for (int row : {0, 1}) {
+      for (int times = 0; times < 3; ++times) want[(row == 0 ? 63 : 5) * 16 + c] += Ramp(32)[row * 16 + c];
+    }
+  }
+  const std::vector<Bytes> inputs = {Pack(Ramp(64 * 16)), Pack(std::vector<int64_t>{63, 5}), Pack(Ramp(32))};
+  EXPECT_EQ(RunFor<float>(text, inputs), want);
 }
 
 TEST(Plan, DonatedInputsAreReadBeforeTheyAreWritten) {
