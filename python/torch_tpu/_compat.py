@@ -1,5 +1,6 @@
 """Where PyTorch 2.13 lists devices by name and ours is not on the list: worked around, one function each."""
 
+import ctypes
 import functools
 import weakref
 
@@ -98,17 +99,28 @@ def _files_by_way_of_the_cpu():
 
 def _processes_by_way_of_the_cpu():
     """torch.multiprocessing shares storages by their memory's name; another process gets a copy of ours."""
+    from multiprocessing.context import get_spawning_popen
+
     from torch.multiprocessing import reductions
 
     def reduce(storage):
-        if storage.device.type == "tpu":
-            return _arrived, (storage.cpu(), storage.device)
-        return reductions.reduce_storage(storage)
+        if storage.device.type != "tpu":
+            return reductions.reduce_storage(storage)
+        copy = storage.cpu()
+        if get_spawning_popen() is None:
+            return _arrived, (copy, storage.device)
+        # The arguments of a process: shared memory has to live until it starts, which is after the pickling.
+        return _arrived_as_bytes, (ctypes.string_at(copy.data_ptr(), copy.nbytes()), storage.device)
 
     reductions.reduction.register(torch.UntypedStorage, reduce)
 
 
 def _arrived(storage, device):
+    return storage.to(device=device)
+
+
+def _arrived_as_bytes(contents, device):
+    storage = torch.UntypedStorage.from_buffer(contents, dtype=torch.uint8) if contents else torch.UntypedStorage()
     return storage.to(device=device)
 
 

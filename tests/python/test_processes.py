@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 
@@ -133,6 +134,31 @@ def test_tensors_reach_other_processes_as_copies():
     part.fill_(7)
     assert turned.tolist() == [[0, 7], [7, 4], [7, 5]]  # what shared memory does
     assert whole.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_arguments_of_a_process_are_copies(tmp_path):
+    (tmp_path / "program.py").write_text(
+        textwrap.dedent("""
+        import torch
+        import torch.multiprocessing
+
+        def work(rank, layer, whole, part, none):
+            part.fill_(rank)
+            values = [parameter.sum().item() for parameter in layer.parameters()]
+            print(rank, values, whole.tolist(), layer.weight.device, none.shape[0], flush=True)
+
+        if __name__ == "__main__":
+            layer = torch.nn.Linear(2, 1).to("tpu")
+            torch.nn.init.ones_(layer.weight), torch.nn.init.zeros_(layer.bias)
+            whole = torch.ones(3, device="tpu")
+            arguments = (layer, whole, whole[1:], whole[:0].clone())
+            for method in ("spawn", "forkserver"):
+                torch.multiprocessing.start_processes(work, arguments, nprocs=2, start_method=method)
+        """)
+    )
+    output = run_python(f"import runpy; runpy.run_path({str(tmp_path / 'program.py')!r}, run_name='__main__')").stdout
+    expected = [f"{rank} [2.0, 0.0] [1.0, {rank:.1f}, {rank:.1f}] tpu:0 0" for rank in (0, 0, 1, 1)]
+    assert sorted(output.splitlines()) == expected
 
 
 def test_exception_in_the_middle_of_recording():
