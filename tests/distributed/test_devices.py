@@ -98,6 +98,10 @@ def test_every_verb(tmp_path):
             total = torch.full((3,), rank + 1.0, device=device)
             dist.reduce(total, 0)
             assert rank != 0 or total.tolist() == [6.0] * 3
+            elements = torch.full((rank + 1,), 1.0, device=device)
+            x = torch.sparse_coo_tensor(torch.arange(rank + 1, device=device)[None], elements, (3,))
+            dist.all_reduce(x)
+            assert x.to_dense().tolist() == [3.0, 2.0, 1.0]
             dist.barrier()
             following, former = (rank + 1) % RANKS, (rank - 1) % RANKS
             theirs = torch.empty(5, device=device)

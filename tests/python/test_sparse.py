@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 import torch
-from helpers import assert_same
+from helpers import assert_same, compiled, run_python
 from torch import nn
 from torch.nn import functional as F
 
@@ -273,6 +273,30 @@ def test_gradients_of_dense_and_sparse_uses_are_summed():
         same(lambda device, uses=uses: gradient(device, *uses))
 
 
+def test_a_compiled_embedding_trains(fresh_dynamo):
+    def weight(device, wrap):
+        torch.manual_seed(0)
+        layer = nn.Embedding(11, 4, sparse=True).to(device)
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+        run = wrap(lambda rows: layer(rows).pow(2).sum())
+        for step in range(3):
+            optimizer.zero_grad()
+            run(torch.tensor([1, step, 1], device=device)).backward()
+            optimizer.step()
+        return [layer.weight, layer.weight.grad.coalesce()]
+
+    assert_same(told(weight("cpu", lambda f: f)), told(weight("tpu", compiled)))
+
+
+def test_loads_where_it_is_told():
+    file = io.BytesIO()
+    torch.save([coo("tpu"), csr("tpu")], file)
+    file.seek(0)
+    for x, expected in zip(torch.load(file, map_location="cpu"), (coo("cpu"), csr("cpu")), strict=True):
+        assert x.device.type == "cpu"
+        assert torch.equal(x.to_dense(), expected.to_dense())
+
+
 def test_a_graph_network_trains():
     def weights(device):
         torch.manual_seed(0)
@@ -302,6 +326,23 @@ def test_host_kernels_are_counted_by_name(metrics):
     kernels = torch.tpu.explain().host_kernels
     assert kernels == {"aten::addmm": 1, "aten::add.Tensor": 1, "aten::_coalesce": 1}
     assert metrics()["host_kernel_calls"] == 3
+
+
+def test_host_kernels_can_be_forbidden():
+    run_python(
+        """
+        import torch
+        x = torch.sparse_coo_tensor(torch.tensor([[0], [1]]).to("tpu"), torch.ones(1, device="tpu"), (3, 3))
+        (torch.ones(3, 3, device="tpu") + x * 2).sum().item()
+        try:
+            x @ torch.ones(3, 3, device="tpu")
+        except NotImplementedError as error:
+            assert "aten::mm runs only as a host kernel" in str(error), error
+        else:
+            raise AssertionError
+        """,
+        {"TORCH_TPU_FALLBACK": "error"},
+    )
 
 
 @pytest.mark.parametrize("mode", ["strict", "debug"])

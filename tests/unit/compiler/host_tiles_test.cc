@@ -1,7 +1,9 @@
 // Tile loops: which steps run together, and that their results are what they are apart.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
+#include "absl/strings/str_replace.h"
 #include "tests/unit/compiler/host_testing.h"
 
 namespace tpu::host {
@@ -62,6 +64,28 @@ TEST(TileLoops, ProductsAndWhatLiesBetweenShareALoopOverTheBatch) {
       }
     }
   }
+}
+
+// The base is made in a loop that ends after the scatter's turn.
+TEST(TileLoops, AScatterComesAfterTheLoopThatMakesItsBase) {
+  const std::string scattered = absl::StrReplaceAll(
+      kAttention,
+      {{"%v: tensor<16x128x32xf32>)", "%v: tensor<16x128x32xf32>, %i: tensor<1xi64>, %u: tensor<1x128x128xf32>)"},
+       {"-> tensor<16x128x32xf32> {", "-> (tensor<16x128x32xf32>, tensor<16x128x128xf32>) {"},
+       {"%y = tpu.dot", R"(%r = tpu.scatter_rows add %u into %p at %i along 0
+        : (tensor<16x128x128xf32>, tensor<1xi64>, tensor<1x128x128xf32>) -> tensor<16x128x128xf32>
+    %y = tpu.dot)"},
+       {"return %y : tensor<16x128x32xf32>", "return %y, %r : tensor<16x128x32xf32>, tensor<16x128x128xf32>"}});
+  ASSERT_EQ(LoopsOf(scattered).size(), 1u);
+  const auto q = Ramp(16 * 128 * 32), v = Ramp(16 * 128 * 32), u = Ramp(128 * 128);
+  const std::vector<Bytes> inputs = {Pack(q), Pack(q), Pack(v), Pack(std::vector<int64_t>{3}), Pack(u)};
+  const auto got = RunFor<float>(scattered, inputs, 1);
+  std::vector<Bytes> nowhere = inputs;
+  nowhere[4] = Pack(std::vector<float>(128 * 128, 0.0f));
+  auto want = RunFor<float>(scattered, nowhere, 1);
+  for (int64_t at = 0; at < 128 * 128; ++at) want[3 * 128 * 128 + at] += u[at];
+  EXPECT_EQ(got, want);
+  EXPECT_NEAR(std::accumulate(want.begin(), want.begin() + 128, 0.0), 1.0, 1e-4);  // rows of weights
 }
 
 // The scores are read again behind the weights, which so have a place of their own; the sum takes neither's.
