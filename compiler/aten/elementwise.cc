@@ -138,17 +138,13 @@ Result NanToNum(AtenCall& c) {
 
 Tensor LogAddExp(Tensor a, Tensor b, double base) {
   Tensor greater = ir::Max(a, b), apart = -ir::Abs(a - b);
-  Tensor sum = greater + (base == 2 ? ir::Log2(1.0 + ir::Pow(2.0, apart)) : ir::Log1p(ir::Exp(apart)));
+  Tensor sum = greater + (base == 2 ? ir::Log2(1.0 + ir::Exp2(apart)) : ir::Log1p(ir::Exp(apart)));
   return ir::Select(ir::Eq(a, b) & ir::Not(IsFinite(a)), a, sum);
 }
 
 Tensor Sinc(Tensor x) {
   Tensor t = x * M_PI;
   return ir::Select(ir::Eq(x, 0), 1, ir::Sin(t) / t);
-}
-Tensor Log10(Tensor x) {
-  Tensor wide = ir::Convert(x, DType::kFloat64);
-  return ir::Convert(ir::Log(wide) / M_LN10, x.dtype());
 }
 Tensor FMax(Tensor a, Tensor b) { return ir::Select(IsNan(a), b, ir::Select(IsNan(b), a, ir::Max(a, b))); }
 Tensor FMin(Tensor a, Tensor b) { return ir::Select(IsNan(a), b, ir::Select(IsNan(b), a, ir::Min(a, b))); }
@@ -167,11 +163,11 @@ void RegisterUnary(Registry& r) {
   r.Add("aten::frac", Unary([](Tensor x) { return x - ir::Trunc(x); }));
   r.Add("aten::reciprocal", FloatUnary([](Tensor x) { return 1.0 / x; }));
   r.Add("aten::exp", FloatUnary(ir::Exp));
-  r.Add("aten::exp2", FloatUnary([](Tensor x) { return ir::Pow(2.0, x); }));
+  r.Add("aten::exp2", FloatUnary(ir::Exp2));
   r.Add({"aten::expm1", "aten::special_expm1"}, FloatUnary(ir::Expm1));
   r.Add("aten::log", FloatUnary(ir::Log));
   r.Add("aten::log2", FloatUnary(ir::Log2));
-  r.Add("aten::log10", FloatUnary(Log10));
+  r.Add("aten::log10", FloatUnary(ir::Log10));
   r.Add("aten::log1p", FloatUnary(ir::Log1p));
   r.Add("aten::sqrt", FloatUnary(ir::Sqrt));
   r.Add("aten::rsqrt", FloatUnary(ir::Rsqrt));

@@ -164,18 +164,29 @@ void RegisterForeach(Registry& r) {
     return results;
   });
 
-  const std::pair<const char*, UnaryFunction> unary[] = {
-      {"neg", ir::Neg},          {"abs", ir::Abs},
-      {"sign", ir::Sign},        {"exp", ir::Exp},
-      {"expm1", ir::Expm1},      {"log", ir::Log},
-      {"log1p", ir::Log1p},      {"log2", ir::Log2},
-      {"sqrt", ir::Sqrt},        {"rsqrt", ir::Rsqrt},
-      {"sin", ir::Sin},          {"cos", ir::Cos},
-      {"tan", ir::Tan},          {"asin", ir::Asin},
-      {"acos", ir::Acos},        {"atan", ir::Atan},
-      {"sinh", ir::Sinh},        {"cosh", ir::Cosh},
-      {"tanh", ir::Tanh},        {"erf", ir::Erf},
-      {"sigmoid", ir::Logistic}, {"reciprocal", [](Tensor x) { return 1.0 / x; }}};
+  const std::pair<const char*, UnaryFunction> unary[] = {{"neg", ir::Neg},
+                                                         {"abs", ir::Abs},
+                                                         {"sign", ir::Sign},
+                                                         {"exp", ir::Exp},
+                                                         {"expm1", ir::Expm1},
+                                                         {"log", ir::Log},
+                                                         {"log1p", ir::Log1p},
+                                                         {"log2", ir::Log2},
+                                                         {"log10", ir::Log10},
+                                                         {"sqrt", ir::Sqrt},
+                                                         {"rsqrt", ir::Rsqrt},
+                                                         {"sin", ir::Sin},
+                                                         {"cos", ir::Cos},
+                                                         {"tan", ir::Tan},
+                                                         {"asin", ir::Asin},
+                                                         {"acos", ir::Acos},
+                                                         {"atan", ir::Atan},
+                                                         {"sinh", ir::Sinh},
+                                                         {"cosh", ir::Cosh},
+                                                         {"tanh", ir::Tanh},
+                                                         {"erf", ir::Erf},
+                                                         {"sigmoid", ir::Logistic},
+                                                         {"reciprocal", [](Tensor x) { return 1.0 / x; }}};
   for (auto [name, f] : unary) r.Add(std::string("aten::_foreach_") + name, Unary(f));
   const std::pair<const char*, UnaryFunction> rounding[] = {
       {"floor", ir::Floor}, {"ceil", ir::Ceil}, {"round", ir::RoundEven}, {"trunc", ir::Trunc}};

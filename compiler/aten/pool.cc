@@ -139,6 +139,9 @@ Tensor AdaptiveWeights(Emitter& e, DType dtype, int64_t in, int64_t out) {
   return ir::Convert(inside, dtype) / ir::Convert(end - start, dtype);
 }
 
+// Their matrix of weights would be larger than most tensors.
+bool IsTooLong(int64_t in, int64_t out) { return in * out > (1 << 20); }
+
 // x with dim d of size `in` averaged to `out` windows, or (backward) its gradient spread from `out` to `in`.
 Tensor AlongDim(Tensor x, int64_t d, int64_t in, int64_t out, bool backward) {
   Tensor weights = AdaptiveWeights(x.emitter(), x.dtype(), in, out);
@@ -155,12 +158,13 @@ Lowering AdaptiveAvgPool(size_t n) {  // (x, output_size)
     Tensor x = c.as(0, OpMath(c.result_dtype()));
     size_t lead = x.rank() - n;
     Shape ratio;
-    bool even = true, whole = true;
+    bool even = true, whole = true, too_long = false;
     for (size_t i = 0; i < n; ++i) {
       int64_t in = x.size(lead + i), out = c.result_dims()[lead + i];
       if (out == 0 || in == 0) return Result::Decline();
       even = even && in % out == 0;
       whole = whole && out == 1;
+      too_long = too_long || IsTooLong(in, out);
       ratio.push_back(in / out);
     }
     if (whole) {
@@ -172,6 +176,7 @@ Lowering AdaptiveAvgPool(size_t n) {  // (x, output_size)
       ir::Window w{ratio, ratio, Shape(n, 1), Shape(n, 0), Shape(n, 0)};
       return ir::WindowReduce(ir::ReduceKind::sum, x, w) / static_cast<double>(Product(ratio));
     }
+    if (too_long) return Result::Decline();
     for (size_t i = 0; i < n; ++i) x = AlongDim(x, lead + i, x.size(lead + i), c.result_dims()[lead + i], false);
     return x;
   };
@@ -191,6 +196,8 @@ Lowering AdaptiveAvgPoolBackward(size_t n) {  // (dy, x)
         merged[lead + i] = in;
         const int64_t shared_by = in / out;
         dy = ir::Reshape(ir::BroadcastAlong(dy / static_cast<double>(shared_by), spread, along), merged);
+      } else if (IsTooLong(in, out)) {
+        return Result::Decline();
       } else {
         dy = AlongDim(dy, lead + i, in, out, true);
       }

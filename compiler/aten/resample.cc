@@ -1,4 +1,5 @@
-// Upsampling: nearest (positions taken along each dim) and linear (a matrix of weights along each dim).
+// Upsampling: nearest (positions taken along each dim) and linear (two neighbours weighed along each dim; of few
+// positions, a matrix of weights).
 #include <cmath>
 #include <numeric>
 
@@ -77,17 +78,36 @@ struct Nearest {
 };
 
 struct Linear {
+  static constexpr int64_t kMostWeighed = 16;  // input positions, of a matrix of weights
+  static constexpr int64_t kMostSummed = 128;  // output positions, of one that sums gradients
+
   int n;
 
-  // [out, in]: the weight of each input position in each output position.
-  static Tensor Weights(Emitter& e, DType dtype, int64_t in, int64_t out, bool corners, double given) {
-    float scale =
-        corners ? (out > 1 ? static_cast<float>(in - 1) / static_cast<float>(out - 1) : 0.0f) : Scale(in, out, given);
-    Tensor o = e.Iota(dtype, {out, in}, 0), i = e.Iota(dtype, {out, in}, 1);
+  // Between which input positions each of `out` output positions lies, and how far towards the higher one: [out] each,
+  // in the type `dtype`, in which PyTorch computes them.
+  struct Between {
+    Tensor low, high, share;
+  };
+  static Between Neighbours(Emitter& e, DType dtype, int64_t in, int64_t out, bool corners, double given) {
+    const auto step = [&](auto zero) -> double {
+      using Real = decltype(zero);
+      if (corners) return out > 1 ? static_cast<Real>(in - 1) / static_cast<Real>(out - 1) : zero;
+      return given > 0 ? static_cast<Real>(1 / given) : static_cast<Real>(in) / static_cast<Real>(out);
+    };
+    const double scale = dtype == DType::kFloat64 ? step(0.0) : step(0.0f), last = static_cast<double>(in - 1);
+    Tensor o = e.Iota(dtype, {out}, 0);
     Tensor at = corners ? o * scale : ir::Max((o + 0.5) * scale - 0.5, 0);
-    Tensor low = ir::Min(ir::Floor(at), static_cast<double>(in - 1)), high = ir::Min(low + 1, double(in - 1));
-    Tensor share = at - low;
-    return ir::Select(ir::Eq(i, low), 1.0 - share, 0) + ir::Select(ir::Eq(i, high), share, 0);
+    Tensor low = ir::Min(ir::Floor(at), last);
+    return {low, ir::Min(low + 1, last), ir::Min(at - low, 1)};
+  }
+
+  // [out, in]: the weight of each input position in each output position.
+  static Tensor Weights(const Between& b, int64_t in) {
+    const int64_t out = b.low.size(0);
+    const auto down = [&](Tensor v) { return ir::BroadcastAlong(v, {out, in}, {0}); };
+    Tensor i = b.low.emitter().Iota(b.low.dtype(), {out, in}, 1);
+    return ir::Select(ir::Eq(i, down(b.low)), down(1.0 - b.share), 0) +
+           ir::Select(ir::Eq(i, down(b.high)), down(b.share), 0);
   }
 
   static Tensor AlongDim(Tensor x, Tensor weights, int64_t d, int64_t contracted) {
@@ -109,9 +129,24 @@ struct Linear {
       bool known = !c.has(corners + 1 + i) || c.is_static(corners + 1 + i);
       if (!known) return Result::Decline();
       if (from == to) continue;
-      Tensor weights = Weights(c.emitter(), x.dtype(), backward ? to : from, backward ? from : to, c.boolean(corners),
-                               c.real(corners + 1 + i));
-      x = AlongDim(x, weights, d, backward ? 0 : 1);
+      const Between b = Neighbours(c.emitter(), x.dtype(), backward ? to : from, backward ? from : to,
+                                   c.boolean(corners), c.real(corners + 1 + i));
+      if (from <= (backward ? kMostSummed : kMostWeighed)) {
+        x = AlongDim(x, Weights(b, backward ? to : from), d, backward ? 0 : 1);
+        continue;
+      }
+      const auto position = [](Tensor v) { return ir::Convert(v, DType::kInt64); };
+      const auto weighed = [&](Tensor v, Tensor by) { return v * ir::BroadcastAlong(by, v.dims(), {d}); };
+      if (backward) {
+        Shape dims(x.dims());
+        dims[d] = to;
+        Tensor sums = c.emitter().Constant(x.dtype(), 0, dims);
+        sums = ir::ScatterRows(ir::ScatterKind::add, sums, position(b.low), weighed(x, 1.0 - b.share), d);
+        x = ir::ScatterRows(ir::ScatterKind::add, sums, position(b.high), weighed(x, b.share), d);
+      } else {
+        x = weighed(ir::Take(x, position(b.low), d), 1.0 - b.share) +
+            weighed(ir::Take(x, position(b.high), d), b.share);
+      }
     }
     return x;
   }

@@ -193,7 +193,7 @@ void Emitter::Hoist(llvm::ArrayRef<int> roots) {
     const NestNode& node = nest_.nodes[id];
     bool known = node.kind == Kind::kReduce || (scratch_.count(id) && node.phase < pass_);
     if (!known) {
-      for (int operand : node.operands) visit(operand);
+      if (node.kind != Kind::kChoose) llvm::for_each(node.operands, visit);
       visit_index(node.index);
     }
     if (!nest_.IsVector(node.loops) && node.kind != Kind::kConstant) needed.push_back(id);

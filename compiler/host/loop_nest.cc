@@ -205,19 +205,10 @@ class Analysis {
     return Add(std::move(node));
   }
   int ConstantNode(mlir::Attribute value, mlir::Type type) {
-    NestNode node;
-    node.kind = NestNode::Kind::kConstant;
-    node.type = type;
-    node.value = value;
-    return Add(std::move(node));
+    return Add({.kind = NestNode::Kind::kConstant, .type = type, .value = value});
   }
   int InRange(const Expr& e, int64_t lo, int64_t hi) {
-    NestNode node;
-    node.kind = NestNode::Kind::kInRange;
-    node.index = e;
-    node.lo = lo;
-    node.hi = hi;
-    return Add(std::move(node));
+    return Add({.kind = NestNode::Kind::kInRange, .index = e, .lo = lo, .hi = hi});
   }
   int Combine(NestNode::Kind kind, mlir::Type type, std::initializer_list<int> operands) {
     NestNode node;
@@ -410,22 +401,27 @@ int Analysis::EvalConcat(ir::ConcatOp op, const Expr& e) {
   } else {
     unit = 1;
   }
-  int result = -1;
-  int64_t start = run / unit;
-  for (size_t i = op.getInputs().size(); i-- > 0;) {
-    mlir::Value piece = op.getInputs()[i];
-    int64_t size = ShapeOf(piece)[dim] * inner / unit;
-    start -= size;
+  NestNode choice{.kind = NestNode::Kind::kChoose, .type = ElementOf(op.getResult()), .index = number};
+  for (int64_t start = 0; mlir::Value piece : op.getInputs()) {
+    const int64_t size = ShapeOf(piece)[dim] * inner / unit;
     if (size == 0) continue;
-    Expr position = number + Constant(-start);
-    Expr at = outer * (size * unit) + Clamp(position, size) * unit + rest;
-    int value = Eval(piece, at);
-    if (result < 0) {
-      result = value;
-    } else {
-      int guard = InRange(position, INT64_MIN, size);
-      result = Combine(NestNode::Kind::kSelect, ElementOf(op.getResult()), {guard, value, result});
+    const size_t known = nest_.nodes.size();
+    const Expr at = outer * (size * unit) + Clamp(number + Constant(-start), size) * unit + rest;
+    choice.operands.push_back(Eval(piece, at));
+    choice.starts.push_back(start);
+    start += size;
+    if (failed_ || split_) return 0;
+    for (NestNode& node : llvm::drop_begin(nest_.nodes, known)) {
+      node.share *= static_cast<double>(size * unit) / static_cast<double>(run);
     }
+  }
+  if (choice.operands.size() == 1) return choice.operands[0];
+  if (!nest_.IsVector(LoopsOf(number))) return Add(std::move(choice));
+  // Lanes differ: every part is read.
+  int result = choice.operands.back();
+  for (size_t i = choice.operands.size() - 1; i-- > 0;) {
+    const int guard = InRange(number, INT64_MIN, choice.starts[i + 1]);
+    result = Combine(NestNode::Kind::kSelect, choice.type, {guard, choice.operands[i], result});
   }
   return result;
 }

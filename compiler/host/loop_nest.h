@@ -57,6 +57,7 @@ struct NestNode {
     kInRange,   // i1: lo <= index < hi
     kAnd,       // i1: of its operands
     kSelect,    // operands: i1, on_true, on_false
+    kChoose,    // the operand in whose part `index` lies, alone; the same for all lanes
     kOp,        // elementwise operation `op`
     kRandom,    // word `index` of the Philox stream of operands {seed, offset}
     kReduce,    // reduction `op` of its operand over the reduced loops
@@ -69,9 +70,11 @@ struct NestNode {
   int64_t lo = 0, hi = 0;
   mlir::Attribute value;
   llvm::SmallVector<int, 3> operands;
-  int phase = 0;         // how many passes over the reduced loops come before it can be known
-  uint64_t loops = 0;    // bit set of the loops it depends on
-  bool reduced = false;  // depends on a reduced loop
+  llvm::SmallVector<int64_t, 0> starts;  // kChoose: where each operand's part begins
+  double share = 1;                      // of the positions at which it is computed: less within a part
+  int phase = 0;                         // how many passes over the reduced loops come before it can be known
+  uint64_t loops = 0;                    // bit set of the loops it depends on
+  bool reduced = false;                  // depends on a reduced loop
 };
 
 struct NestOutput {

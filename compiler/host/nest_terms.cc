@@ -1,5 +1,6 @@
 // The plain parts of loop nests: index arithmetic, which operations can be in one, and what one costs.
 #include <algorithm>
+#include <cstdlib>
 
 #include "compiler/host/loop_nest.h"
 #include "compiler/ir/dialect.h"
@@ -79,7 +80,7 @@ Expr LoopNest::RowIndex() const {
 double LoopNest::Cost() const {
   double total = 0;
   for (const NestNode& node : nodes) {
-    double count = 1;
+    double count = node.share;
     for (size_t i = 0; i < loops.size(); ++i) {
       bool runs = IsVector(node.loops) ? !loops[i].reduced || node.reduced : (node.loops >> i) & 1;
       if (runs) count *= static_cast<double>(loops[i].size);
@@ -92,7 +93,7 @@ double LoopNest::Cost() const {
       each = 0.02;
       int last = static_cast<int>(loops.size()) - 1;
       for (auto [symbol, c] : node.index.terms) {
-        if (IsVector(symbols[symbol].loops) && (symbol != last || c != 1)) each = 0.8;  // element by element
+        if (IsVector(symbols[symbol].loops) && (symbol != last || std::abs(c) > 2)) each = 0.8;  // element by element
       }
     }
     total += each * count;
@@ -139,9 +140,10 @@ bool IsNestOp(mlir::Operation* op) {
 }
 
 bool IsHeavyOp(mlir::Operation* op) {
-  return mlir::isa<ir::ExpOp, ir::Expm1Op, ir::LogOp, ir::Log1pOp, ir::Log2Op, ir::SinOp, ir::CosOp, ir::TanOp,
-                   ir::AsinOp, ir::AcosOp, ir::AtanOp, ir::SinhOp, ir::CoshOp, ir::TanhOp, ir::AsinhOp, ir::AcoshOp,
-                   ir::AtanhOp, ir::ErfOp, ir::LogisticOp, ir::PowOp, ir::Atan2Op, ir::RemOp>(op);
+  return mlir::isa<ir::ExpOp, ir::Exp2Op, ir::Expm1Op, ir::LogOp, ir::Log1pOp, ir::Log2Op, ir::Log10Op, ir::SinOp,
+                   ir::CosOp, ir::TanOp, ir::AsinOp, ir::AcosOp, ir::AtanOp, ir::SinhOp, ir::CoshOp, ir::TanhOp,
+                   ir::AsinhOp, ir::AcoshOp, ir::AtanhOp, ir::ErfOp, ir::LogisticOp, ir::PowOp, ir::Atan2Op, ir::RemOp>(
+      op);
 }
 
 }  // namespace tpu::host

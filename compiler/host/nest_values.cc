@@ -243,8 +243,22 @@ int NestValues::ClampOfRun(const NestNode& load) const {
 }
 
 bool NestValues::IsGather(const NestNode& node) const {
-  return node.kind == Kind::kLoad && nest_.IsVector(node.loops) && std::abs(LaneStep(node.index)) != 1 &&
+  const int64_t step = LaneStep(node.index);
+  return node.kind == Kind::kLoad && nest_.IsVector(node.loops) && std::abs(step) != 1 && step != 2 &&
          ClampOfRun(node) < 0;
+}
+
+// Two loads of neighbours, the second of which ends with the last lane: what comes after it may not be there.
+Value* NestValues::LoadEverySecond(const NestNode& node) {
+  llvm::SmallVector<Value*, 2> halves;
+  for (int64_t from : {int64_t{0}, int64_t{width_} - 1}) {
+    Value* at = At(pointers_[node.input], node.type, b_.CreateAdd(Scalar(node.index), b_.getInt64(from)));
+    halves.push_back(b_.CreateAlignedLoad(ops_.MemoryType(node.type, width_), at,
+                                          llvm::Align(std::min<int64_t>(ElementOps::BytesOf(node.type), 8))));
+  }
+  llvm::SmallVector<int> order;
+  for (int i = 0; i < width_; ++i) order.push_back(2 * i < width_ ? 2 * i : 2 * i + 1);
+  return ops_.FromMemory(node.type, b_.CreateShuffleVector(halves[0], halves[1], order));
 }
 
 // What lies side by side, under a mask: a lane out of bounds is not asked for (its reader guards it) and has the value
@@ -323,6 +337,7 @@ Value* NestValues::LoadAt(int id) {
     Value* first = b_.CreateSub(Scalar(node.index), b_.getInt64(width_ - 1));
     return b_.CreateVectorReverse(ops_.Load(node.type, At(pointer, node.type, first), width_));
   }
+  if (LaneStep(node.index) == 2) return LoadEverySecond(node);
   if (const int clamp = ClampOfRun(node); clamp >= 0) return LoadClamped(node, clamp);
   Value* index = Lanes(node.index);
   Value* lanes = llvm::PoisonValue::get(ops_.MemoryType(node.type, width_));
@@ -367,6 +382,32 @@ Value* NestValues::Random(const NestNode& node) {
   return result;
 }
 
+// One of the operands [begin, end), found by halves.
+Value* NestValues::Choose(const NestNode& node, Value* at, size_t begin, size_t end) {
+  if (end - begin == 1) {
+    scopes_.emplace_back();
+    Value* part = Get(node.operands[begin]);
+    if (IsVector(node.loops)) part = Splat(part, width_);
+    scopes_.pop_back();
+    return part;
+  }
+  const size_t middle = (begin + end) / 2;
+  const auto block = [&](const char* name) { return llvm::BasicBlock::Create(module_.getContext(), name, function_); };
+  llvm::BasicBlock *before = block("before"), *from = block("from"), *chosen = block("chosen");
+  b_.CreateCondBr(b_.CreateICmpSLT(at, I64(node.starts[middle])), before, from);
+  llvm::SmallVector<std::pair<Value*, llvm::BasicBlock*>, 2> halves;
+  for (auto [half, first, last] : {std::tuple(before, begin, middle), std::tuple(from, middle, end)}) {
+    b_.SetInsertPoint(half);
+    Value* part = Choose(node, at, first, last);
+    halves.push_back({part, b_.GetInsertBlock()});
+    b_.CreateBr(chosen);
+  }
+  b_.SetInsertPoint(chosen);
+  llvm::PHINode* value = b_.CreatePHI(halves[0].first->getType(), 2);
+  for (auto [part, half] : halves) value->addIncoming(part, half);
+  return value;
+}
+
 Value* NestValues::Compute(int id) {
   const NestNode& node = nest_.nodes[id];
   if (auto it = scratch_.find(id); it != scratch_.end() && node.phase < pass_) {
@@ -393,6 +434,8 @@ Value* NestValues::Compute(int id) {
       Value* below = b_.CreateICmpSLT(at, number(node.hi));
       return node.lo == INT64_MIN ? below : b_.CreateAnd(below, b_.CreateICmpSGE(at, number(node.lo)));
     }
+    case Kind::kChoose:
+      return Choose(node, Scalar(node.index), 0, node.operands.size());
     case Kind::kRandom:
       return Random(node);
     case Kind::kReduce: {  // block kernels: the accumulators of this block

@@ -99,7 +99,9 @@ class NestValues : protected KernelFrame {
   llvm::DenseMap<int, int> first_pass_;  // of the loads: the pass that brings them to the cache
 
   Value* Compute(int node);
+  Value* Choose(const NestNode& node, Value* at, size_t begin, size_t end);
   Value* LoadAt(int id);
+  Value* LoadEverySecond(const NestNode& node);
   Value* LoadClamped(const NestNode& node, int clamp);
   Value* NextBytes(const NestNode& load);
   void Prefetch(int id, Value* at);

@@ -53,13 +53,17 @@ Value* VectorMath::TwoToThe(Value* n) {
   return b_.CreateBitCast(bits, floats);
 }
 
-VectorMath::Reduced VectorMath::ReduceLn2(Value* x) {
+std::pair<Value*, Value*> VectorMath::Nearest(Value* x, double factor) {
   // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
   Value* magic = F(x, 12582912.0);
-  Value* shifted = Fma(x, F(x, 1.44269504088896341), magic);
+  Value* shifted = Fma(x, F(x, factor), magic);
   llvm::Type* ints = IntLike(x);
   Value* n = b_.CreateSub(b_.CreateBitCast(shifted, ints), llvm::ConstantInt::get(ints, 0x4B400000));
-  Value* whole = b_.CreateFSub(shifted, magic);
+  return {n, b_.CreateFSub(shifted, magic)};
+}
+
+VectorMath::Reduced VectorMath::ReduceLn2(Value* x) {
+  const auto [n, whole] = Nearest(x, 1.44269504088896341);
   Value* r = Fma(whole, F(x, -0.693145751953125), x);
   r = Fma(whole, F(x, -1.42860682030941723212e-6), r);
   return {n, whole, r};
@@ -102,6 +106,17 @@ Value* VectorMath::Exp(Value* x) {
   clamped = b_.CreateSelect(nothing, F(x, 0.0), clamped);
   const Reduced reduced = ReduceLn2(clamped);
   Value* y = Scale(b_.CreateFAdd(ExpTail(reduced.r), F(x, 1.0)), reduced);
+  return b_.CreateSelect(nothing, F(x, 0.0), y);
+}
+
+Value* VectorMath::Exp2(Value* x) {
+  if (!IsF32(x)) return Call("exp2", {x});
+  Value* nothing = b_.CreateFCmpOLT(x, F(x, -150.0));
+  Value* clamped = b_.CreateSelect(b_.CreateFCmpOGT(x, F(x, 129.0)), F(x, 129.0), x);
+  clamped = b_.CreateSelect(nothing, F(x, 0.0), clamped);
+  const auto [n, whole] = Nearest(clamped, 1);
+  Value* r = b_.CreateFMul(b_.CreateFSub(clamped, whole), F(x, 0.693147180559945309));
+  Value* y = Scale(b_.CreateFAdd(ExpTail(r), F(x, 1.0)), {n, whole, r});
   return b_.CreateSelect(nothing, F(x, 0.0), y);
 }
 
@@ -153,6 +168,19 @@ Value* VectorMath::Log2(Value* x) {
   if (!IsF32(x)) return Call("log2", {x});
   auto [e, log_m] = LogParts(x);
   return LogSpecials(x, Fma(log_m, F(x, 1.44269504088896341), e));
+}
+
+Value* VectorMath::Log10(Value* x) {
+  if (!IsF32(x)) {
+    // The vector function is not exact at powers of ten.
+    Value* y = Call("log10", {x});
+    Value* off = b_.CreateFSub(y, b_.CreateUnaryIntrinsic(llvm::Intrinsic::roundeven, y));
+    Value* near_whole = b_.CreateFCmpOLT(b_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, off), F(x, 1e-12));
+    return Rarely(near_whole, y, [&] { return CallEach("log10", {x}); });
+  }
+  auto [e, log_m] = LogParts(x);  // the logarithm of 2 in two parts: the first, by e, is exact
+  Value* y = Fma(log_m, F(x, 0.434294481903251828), b_.CreateFMul(e, F(x, 4.60503898119521374e-6)));
+  return LogSpecials(x, Fma(e, F(x, 0.301025390625), y));
 }
 
 Value* VectorMath::Log1p(Value* x) {

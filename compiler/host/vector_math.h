@@ -14,9 +14,11 @@ class VectorMath {
   explicit VectorMath(llvm::IRBuilder<>& builder) : b_(builder) {}
 
   llvm::Value* Exp(llvm::Value* x);
+  llvm::Value* Exp2(llvm::Value* x);
   llvm::Value* Expm1(llvm::Value* x);
   llvm::Value* Log(llvm::Value* x);
   llvm::Value* Log2(llvm::Value* x);
+  llvm::Value* Log10(llvm::Value* x);
   llvm::Value* Log1p(llvm::Value* x);
   llvm::Value* Tanh(llvm::Value* x);
   llvm::Value* Erf(llvm::Value* x);
@@ -28,7 +30,7 @@ class VectorMath {
   // The C library's `name` ("atan2", ...): its vector function where there is one.
   llvm::Value* Call(const char* name, llvm::ArrayRef<llvm::Value*> arguments);
   // Its scalar function, lane by lane: for what random numbers are made of (tangents, and of f64 logarithms, sines and
-  // cosines), whose bits must be those of the numbers drawn op by op.
+  // cosines), whose bits must be those of the numbers drawn op by op, and for logarithms exact at the powers of ten.
   llvm::Value* CallEach(const char* name, llvm::ArrayRef<llvm::Value*> arguments);
   // Philox4x32-10 under `key` (i64) of the counters (i64 lanes): four words of i32 lanes.
   std::array<llvm::Value*, 4> Philox(llvm::Value* counter, llvm::Value* key);
@@ -41,6 +43,8 @@ class VectorMath {
   llvm::Value* Poly(llvm::Value* x, std::initializer_list<double> high_to_low);
   llvm::Type* IntLike(llvm::Value* x);
   llvm::Value* TwoToThe(llvm::Value* n);  // of an i32 exponent within the normal range
+  // The integer nearest to x * factor, as integer lanes and as floats.
+  std::pair<llvm::Value*, llvm::Value*> Nearest(llvm::Value* x, double factor);
   // x = n ln2 + r; n as integer lanes and as floats.
   struct Reduced {
     llvm::Value *n, *whole, *r;

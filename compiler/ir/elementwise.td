@@ -18,10 +18,12 @@ def Tpu_AbsOp : Tpu_Unary<"abs", Tpu_Number, "|x|; the most negative integer sta
 def Tpu_SignOp : Tpu_Unary<"sign", Tpu_Number, "-1, 0 or 1; NaN gives 0, as torch.sign">;
 def Tpu_NotOp : Tpu_Unary<"not", Tpu_Bits, "bitwise complement; of i1, logical not"> { let hasFolder = 1; }
 def Tpu_ExpOp : Tpu_FloatUnary<"exp", "e to the x">;
+def Tpu_Exp2Op : Tpu_FloatUnary<"exp2", "2 to the x">;
 def Tpu_Expm1Op : Tpu_FloatUnary<"expm1", "exp(x) - 1 without cancellation">;
 def Tpu_LogOp : Tpu_FloatUnary<"log", "natural logarithm">;
 def Tpu_Log1pOp : Tpu_FloatUnary<"log1p", "log(1 + x) without cancellation">;
 def Tpu_Log2Op : Tpu_FloatUnary<"log2", "logarithm to base 2">;
+def Tpu_Log10Op : Tpu_FloatUnary<"log10", "logarithm to base 10">;
 def Tpu_SqrtOp : Tpu_FloatUnary<"sqrt", "square root, correctly rounded">;
 def Tpu_RsqrtOp : Tpu_FloatUnary<"rsqrt", "1 / sqrt(x), each step rounded">;
 def Tpu_SinOp : Tpu_FloatUnary<"sin", "sine">;

@@ -18,6 +18,7 @@ using ir::Shape;
 using ir::Tensor;
 
 constexpr double kLn2 = 0.693147180559945309417232121458;
+constexpr double kLn10 = 2.30258509299404568401799145468;
 
 // Highest power last.
 Tensor Polynomial(Tensor x, std::initializer_list<double> coefficients) {
@@ -87,6 +88,11 @@ Tensor Acosh(Tensor x) {
 }
 Tensor Atanh(Tensor x) { return 0.5 * (ir::Log1p(x) - ir::Log1p(-x)); }
 Tensor Log2(Tensor x) { return ir::Log(x) * (1.0 / kLn2); }
+Tensor Log10(Tensor x) {
+  Tensor wide = ir::Convert(x, DType::kFloat64);
+  return ir::Convert(ir::Log(wide) / kLn10, x.dtype());
+}
+Tensor Exp2(Tensor x) { return ir::Pow(2.0, x); }
 Tensor Trunc(Tensor x) { return ir::Select(x < 0.0, ir::Ceil(x), ir::Floor(x)); }
 
 // Division by zero gives 0, and the least number by -1 itself: neither reaches the target's division.
@@ -141,6 +147,8 @@ Unary FormulaOf(mlir::Operation* op) {
       .Case<ir::AcoshOp>([](auto) { return &Acosh; })
       .Case<ir::AtanhOp>([](auto) { return &Atanh; })
       .Case<ir::Log2Op>([](auto) { return &Log2; })
+      .Case<ir::Log10Op>([](auto) { return &Log10; })
+      .Case<ir::Exp2Op>([](auto) { return &Exp2; })
       .Case<ir::TruncOp>([](auto) { return &Trunc; })
       .Case<ir::SignOp>([](auto) { return &SignOf; })
       .Default([](auto) { return nullptr; });

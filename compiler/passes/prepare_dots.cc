@@ -1,5 +1,6 @@
 // Pass prepare-dots: every dot becomes [batch.., m, k] x [batch.., k, n], either of which may be turned, by views of
-// its operands; products that no matrix library serves (integers, bool) become multiplications and sums.
+// its operands; products that no matrix library serves (integers, bool), or not well (of one row and one column),
+// become multiplications and sums.
 #include "compiler/ir/dialect.h"
 #include "compiler/ir/types.h"
 #include "compiler/passes/passes.h"
@@ -90,8 +91,10 @@ void Prepare(ir::DotOp op) {
   };
   Dims left_free = free_dims(lhs_shape, op.getLhsBatch(), op.getLhsContract());
   Dims right_free = free_dims(rhs_shape, op.getRhsBatch(), op.getRhsContract());
-  const bool library = mlir::isa<mlir::FloatType>(ir::TensorTypeOf(op.getLhs()).getElementType()) ||
-                       !ir::TensorTypeOf(op.getLhs()).getElementType().isIntOrFloat();
+  const mlir::Type element = ir::TensorTypeOf(op.getLhs()).getElementType();
+  const bool inner =
+      SizeOf(lhs_shape, left_free) == 1 && SizeOf(rhs_shape, right_free) == 1 && (element.isF32() || element.isF64());
+  const bool library = !inner && (mlir::isa<mlir::FloatType>(element) || !element.isIntOrFloat());
   const bool turn_left = library && LiesTurned(op.getLhsBatch(), left_free, op.getLhsContract());
   const bool turn_right = library && LiesTurned(op.getRhsBatch(), op.getRhsContract(), right_free);
   Value lhs = turn_left ? Arrange(b, loc, op.getLhs(), op.getLhsBatch(), op.getLhsContract(), left_free)

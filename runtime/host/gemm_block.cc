@@ -102,10 +102,9 @@ void DoubleBlock(const GemmBlock& g) {
 
 // rows x cols of a matrix with row stride ld, as f32 with row stride cols.
 template <typename T>
-void Widen(const void* from, int64_t ld, int64_t rows, int64_t cols, float* to) {
+void WidenBlock(const void* from, int64_t ld, int64_t rows, int64_t cols, float* to) {
   for (int64_t i = 0; i < rows; ++i) {
-    const T* row = static_cast<const T*>(from) + i * ld;
-    for (int64_t j = 0; j < cols; ++j) to[i * cols + j] = static_cast<float>(row[j]);
+    Widen(static_cast<const T*>(from) + i * ld, static_cast<size_t>(cols), to + i * cols);
   }
 }
 
@@ -128,18 +127,18 @@ void WidenedBlock(const GemmBlock& g) {
       T* narrow = static_cast<T*>(g.c) + i * g.ldc + j;
       float* c = wide_out ? static_cast<float*>(g.c) + i * g.ldc + j : wide_c;
       const int64_t ldc = wide_out ? g.ldc : cols;
-      if (!wide_out && g.accumulate) Widen<T>(narrow, g.ldc, rows, cols, c);
+      if (!wide_out && g.accumulate) WidenBlock<T>(narrow, g.ldc, rows, cols, c);
       for (int64_t p = 0; p < g.k; p += kDepth) {
         const int64_t depth = std::min(kDepth, g.k - p);
         if (g.trans_a) {
-          Widen<T>(a + p * g.lda + i, g.lda, depth, rows, wide_a);
+          WidenBlock<T>(a + p * g.lda + i, g.lda, depth, rows, wide_a);
         } else {
-          Widen<T>(a + i * g.lda + p, g.lda, rows, depth, wide_a);
+          WidenBlock<T>(a + i * g.lda + p, g.lda, rows, depth, wide_a);
         }
         if (g.trans_b) {
-          Widen<T>(b + j * g.ldb + p, g.ldb, cols, depth, wide_b);
+          WidenBlock<T>(b + j * g.ldb + p, g.ldb, cols, depth, wide_b);
         } else {
-          Widen<T>(b + p * g.ldb + j, g.ldb, depth, cols, wide_b);
+          WidenBlock<T>(b + p * g.ldb + j, g.ldb, depth, cols, wide_b);
         }
         MultiplyBlock({.dtype = DType::kFloat32,
                        .out_dtype = DType::kFloat32,
@@ -158,7 +157,7 @@ void WidenedBlock(const GemmBlock& g) {
       }
       if (wide_out) continue;
       for (int64_t r = 0; r < rows; ++r) {
-        for (int64_t q = 0; q < cols; ++q) narrow[r * g.ldc + q] = static_cast<T>(c[r * cols + q]);
+        Narrow(c + r * cols, static_cast<size_t>(cols), narrow + r * g.ldc);
       }
     }
   }

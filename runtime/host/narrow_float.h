@@ -2,6 +2,7 @@
 #pragma once
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 
 namespace tpu::host {
@@ -18,5 +19,11 @@ struct BFloat16 {
   }
   explicit operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 };
+
+// `count` of them, by the processor's own conversions where it has them: the compiler's are calls, one for each.
+void Widen(const _Float16* from, size_t count, float* to);
+void Narrow(const float* from, size_t count, _Float16* to);
+void Widen(const BFloat16* from, size_t count, float* to);
+void Narrow(const float* from, size_t count, BFloat16* to);
 
 }  // namespace tpu::host

@@ -58,6 +58,12 @@ def joined(size, device):
     return torch.cat([x, x[:, :2] * 3], 1).flip(1), F.pad(x, (0, 0, 1, 2)), torch.roll(x, 3, 1)
 
 
+def stacked(size, device):
+    x = values(size, 8, device=device)
+    parts = [x * (i + 1) for i in range(6)]
+    return torch.stack(parts).flip(1), torch.cat(parts)[3:] * 2, torch.cat(parts, 1).sum(0)
+
+
 def scattered(size, device):
     rows = (torch.arange(size, device=device) * 5) % 7
     zeros = torch.zeros(7, 4, device=device)
@@ -82,7 +88,7 @@ def halves(size, device):
     return x.view(4, -1, 2).sum(1), x.view(4, 2, -1).amax(2)
 
 
-@pytest.mark.parametrize("function", [head, attention, table, joined, scattered, divided, written])
+@pytest.mark.parametrize("function", [head, attention, table, joined, stacked, scattered, divided, written])
 def test_one_program_serves_many_sizes(function):
     families, distinct = counted("fragment_families"), counted("fragments_distinct")
     compiles, served = run_at(function, SIZES, rtol=1e-4, atol=1e-5)

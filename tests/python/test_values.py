@@ -49,7 +49,7 @@ def test_casts(a, b):
 
 
 UNARY = (
-    "abs neg exp log sqrt rsqrt sin cos tanh sigmoid erf floor ceil round trunc "
+    "abs neg exp log sqrt rsqrt sin cos tanh sigmoid erf floor ceil round trunc log10 "
     "reciprocal relu isnan isinf isfinite sign log1p expm1 exp2 log2 atan logical_not nan_to_num softplus gelu silu"
 ).split()
 

@@ -86,6 +86,16 @@ func.func @expanded(%x: tensor<4xf64>) -> (tensor<4xf64>, tensor<4xf64>, tensor<
       tensor<4xf64>, tensor<4xf64>, tensor<4xf64>
 }
 
+// CHECK-LABEL: module @tens
+// CHECK-DAG: "stablehlo.log"
+// CHECK-DAG: "stablehlo.power"
+// CHECK-NOT: tpu.
+func.func @tens(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
+  %0 = tpu.log10 %x : tensor<4xf32>
+  %1 = tpu.exp2 %x : tensor<4xf32>
+  return %0, %1 : tensor<4xf32>, tensor<4xf32>
+}
+
 // StableHLO has no inverse functions but atan2.
 // CHECK-LABEL: module @inverse
 // CHECK: "stablehlo.atan2"

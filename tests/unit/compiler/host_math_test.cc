@@ -59,9 +59,11 @@ struct Function {
 TEST(Math, UnaryFunctionsAreAccurate) {
   const Function functions[] = {
       {"exp", [](double x) { return std::exp(x); }, 2},
+      {"exp2", [](double x) { return std::exp2(x); }, 2},
       {"expm1", [](double x) { return std::expm1(x); }, 3},
       {"log", [](double x) { return std::log(x); }, 2},
       {"log2", [](double x) { return std::log2(x); }, 3},
+      {"log10", [](double x) { return std::log10(x); }, 3},
       {"log1p", [](double x) { return std::log1p(x); }, 3},
       {"tanh", [](double x) { return std::tanh(x); }, 4},
       {"erf", [](double x) { return std::erf(x); }, 4},

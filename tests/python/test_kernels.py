@@ -1,0 +1,118 @@
+"""What kernels compute and how they read: joined parts, strides, powers, products, resampling; against the CPU."""
+
+import pytest
+import torch
+from helpers import check
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
+def test_parts_that_are_joined_are_read_in_any_way(dtype):
+    """A concatenation is no copy: its readers read the part that a position lies in."""
+
+    def program(table, index):
+        rows = torch.cat([table[i : i + 1 + i % 3] for i in range(40)])  # of many lengths
+        blocks = torch.cat([part.reshape(16, -1) for part in table.split(2)], 1)
+        nested = torch.cat([torch.cat([table[:3], table.flip(0)[:5]]), torch.cat([table[1:2], table[index]])])
+        pairs = torch.stack([table[i] for i in range(0, 40, 2)], 1)
+        turned = rows.t().contiguous(), rows.flip(0), rows[3:50:2, 1:9], blocks.t().reshape(-1), rows[index, 3]
+        sums = [x.double().sum(dim) for x in (rows, blocks, nested, pairs) for dim in (0, 1)]
+        best = rows.double().softmax(0), blocks.double().argmax(1), nested.double().cumsum(0)
+        return rows, blocks, nested, pairs, *turned, *sums, *best, torch.cat([rows == 0, nested != 0])
+
+    generator = torch.Generator().manual_seed(0)
+    table = torch.randint(-3, 9, (44, 24), generator=generator).to(dtype)
+    check(program, table, torch.tensor([0, 43, 7, 7, 20, 1]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int8, torch.bool])
+def test_every_second_element(dtype):
+    def program(x):
+        y = x.reshape(-1)
+        return (
+            x[:, ::2] * 2,
+            x[:, 1::2] * 2,
+            y[1::2] * 2,
+            y[-3::2] * 2,
+            x[:, ::2].double().sum(1),
+            y[::2].double().sum(),
+        )
+
+    for width in (1, 2, 15, 16, 33, 257, 1000):
+        check(program, torch.arange(3 * width).reshape(3, width).to(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_powers(dtype):
+    def program(tens, twos):
+        return (
+            torch.log10(tens),
+            torch.exp2(twos),
+            torch.logaddexp2(twos, -twos),
+            torch._foreach_log10([tens, tens * 2]),
+        )
+
+    tens = torch.tensor([10.0**k for k in range(-30, 31)], dtype=torch.float64).to(dtype)
+    twos = torch.arange(-150, 131, dtype=dtype)
+    check(program, tens, twos)
+    exact = torch.exp2(twos.to("tpu")).cpu()
+    assert torch.equal(exact, torch.exp2(twos.double()).to(dtype))
+    if dtype == torch.float64:
+        assert torch.equal(torch.log10(tens.to("tpu"))[30:].cpu(), torch.arange(31, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.complex64])
+@pytest.mark.parametrize("length", [0, 1, 7, 1000, 70000])
+def test_inner_products(dtype, length):
+    generator = torch.Generator().manual_seed(0)
+    x, y = (torch.randn(4, length, generator=generator).to(dtype) / max(length, 1) ** 0.5 for _ in range(2))
+
+    def program(x, y):
+        return torch.dot(x[0], y[1]), x[:1] @ y.t()[:, :1], torch.bmm(x[:, None], y[:, :, None]), torch.vdot(x[0], y[0])
+
+    check(program, x, y, rtol=2e-2, atol=2e-2) if dtype.itemsize == 2 else check(program, x, y, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("rows,depth,columns", [(20, 37, 45), (70, 530, 33), (1, 17, 3)])
+def test_products_of_half_precision(rows, depth, columns):
+    """Sums in f32, rounded once; conversions keep what is no number, too large or too small."""
+    generator = torch.Generator().manual_seed(0)
+    a, b = torch.randn(rows, depth, generator=generator).half(), torch.randn(depth, columns, generator=generator).half()
+    a[0, 0], b[0, 0], b[1, 1], b[2, 2], a[-1, -1] = 6e-8, 65504, float("inf"), float("nan"), 6e-5
+    exact = (a.double() @ b.double()).half()
+    for left, right in ((a, b), (a.t().contiguous().t(), b), (a, b.t().contiguous().t())):
+        got = torch.mm(left.to("tpu"), right.to("tpu")).cpu()
+        torch.testing.assert_close(got, exact, rtol=2e-3, atol=1e-3, equal_nan=True)
+
+
+RESAMPLED = {
+    "linear": [((2, 3, 5), 9), ((2, 3, 400), 1000), ((1, 2, 1000), 300), ((1, 1, 30), 30)],
+    "bilinear": [((2, 3, 6, 7), (11, 3)), ((1, 2, 40, 60), (100, 33)), ((1, 2, 8, 300), (160, 40))],
+    "trilinear": [((1, 2, 3, 4, 5), (5, 2, 9)), ((1, 1, 20, 24, 18), (31, 40, 7))],
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("mode", RESAMPLED)
+@pytest.mark.parametrize("corners", [False, True])
+def test_resampled_between_neighbours(mode, corners, dtype):
+    """Of few positions by a matrix of weights, of many by two neighbours; forward and backward."""
+    for shape, size in RESAMPLED[mode]:
+
+        def program(x, size=size):
+            x = x.requires_grad_()
+            sizes = torch.nn.functional.interpolate(x, size=size, mode=mode, align_corners=corners)
+            scaled = torch.nn.functional.interpolate(x, scale_factor=1.7, mode=mode, align_corners=corners)
+            weights = torch.arange(sizes.numel(), dtype=x.dtype, device=x.device).reshape(sizes.shape) % 11
+            return sizes.detach(), scaled.detach(), *torch.autograd.grad((sizes * weights).sum() + scaled.sum(), x)
+
+        x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dtype)
+        check(program, x, rtol=1e-4 if dtype == torch.float32 else 1e-9, atol=1e-4 if dtype == torch.float32 else 1e-9)
+
+
+def test_pooled_to_a_size_that_does_not_divide_a_long_one():
+    def program(x):
+        x = x.requires_grad_()
+        pooled = torch.nn.functional.adaptive_avg_pool1d(x, 1100)
+        return pooled.detach(), *torch.autograd.grad((pooled * torch.arange(1100, device=x.device)).sum(), x)
+
+    check(program, torch.randn(1, 2, 3001, generator=torch.Generator().manual_seed(0)), rtol=1e-4, atol=1e-4)
