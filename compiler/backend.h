@@ -8,8 +8,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "compiler/fragment.h"
 #include "compiler/tuning.h"
+#include "runtime/device.h"
 #include "runtime/exchange.h"
 #include "runtime/polynomial.h"
 #include "runtime/program.h"
@@ -23,8 +25,11 @@ class CompilerBackend {
   // naming the operator, when the backend can't express that either.
   virtual absl::StatusOr<Program> Compile(const Fragment& fragment, const Tuning& tuning = {}) = 0;
   // Tunings that may be faster than `tuning`, which made this program: it with one knob turned. A few, the likeliest
-  // first.
-  virtual std::vector<Tuning> Candidates(const Program& program, const Tuning& tuning) const { return {}; }
+  // first, by what its parts took (`measured`; estimated where that says nothing).
+  virtual std::vector<Tuning> Candidates(const Program& program, const Tuning& tuning,
+                                         absl::Span<const KernelTime> measured) const {
+    return {};
+  }
   // One program for all values between those of `points` of the size, or the two, in which `fragments`, one at each
   // point and the largest last, are otherwise the same; for Device::LoadFamily. FailedPrecondition where they are
   // compiled differently.

@@ -12,7 +12,8 @@ namespace {
 
 constexpr std::pair<const char*, int Tuning::*> kKnobs[] = {
     {"products", &Tuning::products}, {"streams", &Tuning::streams},     {"step_ns", &Tuning::step_ns},
-    {"prefetch", &Tuning::prefetch}, {"registers", &Tuning::registers},
+    {"prefetch", &Tuning::prefetch}, {"registers", &Tuning::registers}, {"task_us", &Tuning::task_us},
+    {"tile", &Tuning::tile},
 };
 
 }  // namespace

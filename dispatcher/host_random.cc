@@ -146,7 +146,7 @@ inline T One(const Parameters& p, const uint32_t* words) {
       case Draw::kExponential:
         return -M::Log(T{1} - u) / b;
       case Draw::kCauchy:
-        return std::tan((u - static_cast<T>(0.5)) * static_cast<T>(M_PI)) * b + a;
+        return static_cast<T>(std::tan(static_cast<double>((u - static_cast<T>(0.5)) * static_cast<T>(M_PI)))) * b + a;
       default:
         break;
     }

@@ -186,7 +186,11 @@ void Tuner::List(FragmentEntry& entry, const Tuning& best) {
   const absl::StatusOr<Program> program = engine_.pool().ProgramOf(entry.fragment, best);
   if (!program.ok()) return;
   t.best_bytes = HashOf(*program);
-  for (Tuning& candidate : engine_.backend().Candidates(*program, best)) t.left.push_back(std::move(candidate));
+  std::vector<KernelTime> measured = entry.KernelTimes();
+  if (measured.empty()) measured = t.profile.kernels;
+  for (Tuning& candidate : engine_.backend().Candidates(*program, best, measured)) {
+    t.left.push_back(std::move(candidate));
+  }
 }
 
 // The first of what is left. Null where it is no other program than the best, or none.

@@ -30,7 +30,7 @@ def cases():
     rows, classes = torch.randint(0, 1024, (4096,)), torch.randint(0, 1024, (1024,))
     image, table, tokens = torch.randn(8, 32, 64, 64), torch.randn(10000, 256), torch.randint(0, 10000, (32, 256))
     blocks, square = torch.randn(64, 64, 64), torch.randn(128, 128) + 200 * torch.eye(128)
-    unary = "exp log1p sin tanh erf sigmoid rsqrt atan asinh lgamma digamma erfinv round frac".split()
+    unary = "exp exp2 log1p log10 sin tan tanh erf sigmoid rsqrt atan asinh lgamma digamma erfinv round frac".split()
     named = {name: (getattr(torch, name), [x]) for name in unary}
     named |= {
         f"{name}, two": (getattr(torch, name), [x, y])
@@ -70,7 +70,12 @@ def cases():
         "transpose": (lambda x: x.t().contiguous(), [x]),
         "permute": (lambda a: a.permute(0, 2, 3, 1).contiguous(), [image]),
         "cat": (lambda x, y: torch.cat([x, y], 1), [x, y]),
+        "cat of 64": (lambda *parts: torch.cat(parts), list(torch.randn(64, 16, 1024))),
+        "cat of 64, summed": (lambda *parts: torch.cat(parts).sum(0), list(torch.randn(64, 16, 1024))),
         "stack": (lambda x, y: torch.stack([x, y], -1), [x, y]),
+        "dot": (torch.dot, [v, v]),
+        "resampled to 16000": (lambda x: F.interpolate(x, 16000, mode="linear"), [torch.randn(1, 64, 11025)]),
+        "resampled images": (lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"), [image]),
         "roll": (lambda x: x.roll(3, 1), [x]),
         "flip": (lambda x: x.flip(1), [x]),
         "pad": (lambda a: F.pad(a, (1, 1, 1, 1)), [image]),

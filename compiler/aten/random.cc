@@ -131,7 +131,8 @@ void RegisterRandom(Registry& r) {
   });
   r.Add("aten::cauchy", [](AtenCall& c) -> Result {
     Tensor u = Uniform(c);
-    return ir::Tan((u - 0.5) * M_PI) * c.as(2, u.dtype(), 1) + c.as(1, u.dtype(), 0);
+    Tensor tangent = ir::Tan(ir::Convert((u - 0.5) * M_PI, DType::kFloat64));
+    return ir::Convert(tangent, u.dtype()) * c.as(2, u.dtype(), 1) + c.as(1, u.dtype(), 0);
   });
   r.Add("aten::native_dropout", Dropout);
   r.Add("aten::native_dropout_backward", [](AtenCall& c) -> Result {  // (dy, mask, scale)

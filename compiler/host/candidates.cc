@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <string>
 #include <utility>
 
 #include "runtime/host/gemm.h"
@@ -14,6 +15,22 @@ namespace {
 constexpr double kLeastShare = 0.05;  // of a kind in the multiply-adds of all products
 constexpr size_t kMostKinds = 4;
 constexpr int64_t kLeastRows = 16;  // fewer rows or columns are not multiplied by panels
+
+constexpr double kMultipliedInNs = 50;  // multiply-adds of f32 by a core
+
+// What turning a knob saves where it saves anything, of the time of what it is about; and of how many kernels it is.
+constexpr double kProductsMaySave = 0.1;
+struct KernelKnob {
+  int Tuning::* knob;
+  int value;
+  double saves;
+  int64_t least_kernels;
+};
+constexpr KernelKnob kKernelKnobs[] = {
+    {&Tuning::streams, 20, 0.06, 2},  {&Tuning::step_ns, 12000, 0.06, 2}, {&Tuning::prefetch, 0, 0.05, 1},
+    {&Tuning::registers, 8, 0.04, 1}, {&Tuning::step_ns, 500, 0.04, 1},   {&Tuning::prefetch, 1024, 0.03, 1},
+    {&Tuning::task_us, 100, 0.03, 1}, {&Tuning::tile, 0, 0.02, 1},        {&Tuning::task_us, 10, 0.02, 1},
+};
 
 struct Kind {
   std::vector<size_t> steps;
@@ -44,6 +61,37 @@ std::vector<Kind> KindsOf(const Plan& plan) {
   return ordered;
 }
 
+// The nanoseconds of each step, on one core where nothing was measured. Stages of one label were measured together:
+// they share by their estimates.
+std::vector<double> CostsOf(const Plan& plan, const Tuning& tuning, absl::Span<const KernelTime> measured) {
+  std::vector<double> costs;
+  for (const Step& step : plan.steps) {
+    const GemmStep& g = step.gemm;
+    double cost = 0;
+    if (step.kind == Step::Kind::kGemm) {
+      cost = static_cast<double>(RowsOf(g)) * static_cast<double>(g.n) * static_cast<double>(g.k) / kMultipliedInNs;
+    } else if (step.kind == Step::Kind::kKernel) {
+      cost =
+          1000.0 * tuning.task_us * static_cast<double>(step.kernel.extent()) / static_cast<double>(step.kernel.grain);
+    }
+    costs.push_back(std::max(cost, 1.0));
+  }
+  std::map<std::string, std::vector<size_t>> labels;
+  for (const Plan::Stage& stage : plan.Stages()) {
+    std::vector<size_t>& steps = labels[plan.LabelOf(stage)];
+    for (size_t i = stage.first; i < stage.first + stage.count; ++i) steps.push_back(i);
+  }
+  for (const KernelTime& time : measured) {
+    const auto known = labels.find(time.label);
+    if (known == labels.end() || time.runs == 0) continue;
+    double estimate = 0;
+    for (size_t step : known->second) estimate += costs[step];
+    const double factor = static_cast<double>(time.nanoseconds) / static_cast<double>(time.runs) / estimate;
+    for (size_t step : known->second) costs[step] *= factor;
+  }
+  return costs;
+}
+
 }  // namespace
 
 void TurnProducts(Plan& plan, int kinds) {
@@ -57,30 +105,38 @@ void TurnProducts(Plan& plan, int kinds) {
   }
 }
 
-std::vector<Tuning> Candidates(const Program& program, const Tuning& tuning) {
+std::vector<Tuning> Candidates(const Program& program, const Tuning& tuning, absl::Span<const KernelTime> measured) {
   const absl::StatusOr<Plan> plan = Plan::Parse(program.bytes);
   if (!plan.ok()) return {};
-  const auto is_kernel = [](const Step& step) { return step.kind == Step::Kind::kKernel; };
-  const auto kernels = std::count_if(plan->steps.begin(), plan->steps.end(), is_kernel);
+  const std::vector<double> costs = CostsOf(*plan, tuning, measured);
+  double kernel_cost = 0;
+  int64_t kernels = 0;
+  for (size_t i = 0; i < plan->steps.size(); ++i) {
+    if (plan->steps[i].kind != Step::Kind::kKernel) continue;
+    kernel_cost += costs[i];
+    ++kernels;
+  }
 
-  std::vector<Tuning> candidates;
-  const auto turn = [&](int Tuning::* knob, int value) {
+  std::vector<std::pair<double, Tuning>> candidates;  // each with what it may save
+  const auto turn = [&](int Tuning::* knob, int value, double saved) {
     if (tuning.*knob == value) return;
-    Tuning candidate = tuning;
-    candidate.*knob = value;
-    candidates.push_back(candidate);
+    candidates.push_back({saved, tuning});
+    candidates.back().second.*knob = value;
   };
   const std::vector<Kind> kinds = KindsOf(*plan);
-  for (size_t i = 0; i < kinds.size(); ++i) turn(&Tuning::products, tuning.products | 1 << i);
-  if (kernels > 1) turn(&Tuning::streams, 20);
-  if (kernels > 1) turn(&Tuning::step_ns, 12000);
-  if (kernels > 0) {
-    turn(&Tuning::step_ns, 500);
-    turn(&Tuning::prefetch, 0);
-    turn(&Tuning::prefetch, 1024);
-    turn(&Tuning::registers, 8);
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    double cost = 0;
+    for (size_t step : kinds[i].steps) cost += costs[step];
+    turn(&Tuning::products, tuning.products | 1 << i, kProductsMaySave * cost);
   }
-  return candidates;
+  for (const auto& [knob, value, saves, least] : kKernelKnobs) {
+    if (kernels >= least) turn(knob, value, saves * kernel_cost);
+  }
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::vector<Tuning> ordered;
+  for (auto& [saved, candidate] : candidates) ordered.push_back(candidate);
+  return ordered;
 }
 
 }  // namespace tpu::host

@@ -1,12 +1,14 @@
-// Knobs that are turned in a plan, and which of all may matter to a program, told by its plan: the cost model in front
-// of what jit measures.
+// Knobs that are turned in a plan, and which of all may matter to a program: the cost model in front of what jit
+// measures, corrected by what it measured.
 //
 // Called by the host compiler on compile threads.
 #pragma once
 
 #include <vector>
 
+#include "absl/types/span.h"
 #include "compiler/tuning.h"
+#include "runtime/device.h"
 #include "runtime/host/plan.h"
 #include "runtime/program.h"
 
@@ -17,6 +19,6 @@ namespace tpu::host {
 void TurnProducts(Plan& plan, int kinds);
 
 // As CompilerBackend::Candidates.
-std::vector<Tuning> Candidates(const Program& program, const Tuning& tuning);
+std::vector<Tuning> Candidates(const Program& program, const Tuning& tuning, absl::Span<const KernelTime> measured);
 
 }  // namespace tpu::host

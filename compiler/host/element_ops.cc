@@ -233,7 +233,7 @@ Value* ElementOps::Unary(mlir::Operation* op, mlir::Type t, Value* x) {
       .Case<ir::TanhOp>([&](auto) { return math_.Tanh(x); })
       .Case<ir::ErfOp>([&](auto) { return math_.Erf(x); })
       .Case<ir::LogisticOp>([&](auto) { return math_.Logistic(x); })
-      .Case<ir::TanOp>([&](auto) { return math_.CallEach("tan", {x}); })
+      .Case<ir::TanOp>([&](auto) { return math_.Tan(x); })
       .Case<ir::AsinOp, ir::AcosOp, ir::AtanOp, ir::SinhOp, ir::CoshOp, ir::AsinhOp, ir::AcoshOp, ir::AtanhOp>(
           [&](auto o) { return math_.Call(o->getName().stripDialect().str().c_str(), {x}); })
       .Case<ir::FloorOp>([&](auto) { return intrinsic(llvm::Intrinsic::floor); })

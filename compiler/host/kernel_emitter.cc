@@ -19,15 +19,16 @@ using Kind = NestNode::Kind;
 constexpr int64_t kScratchBytes = 256 << 10;  // of a row, kept on the stack between passes
 constexpr int64_t kBlock = 4096;              // elements of the innermost kept loop that make an item
 constexpr int64_t kColumnBlock = 512;         // the same where accumulators are kept for each
-constexpr int64_t kTile = 16;                 // of a loop along which a transposed input is contiguous
 constexpr int64_t kTiledBlock = 8;            // no more lines than one set of the L1 cache holds
 constexpr int64_t kSquare = 8;                // is transposed in registers
-constexpr double kTaskNanoseconds = 30000;
 
 class Emitter : private NestValues {
  public:
   Emitter(const LoopNest& nest, llvm::Module& module, const Tuning& tuning, KernelNumbers* numbers)
-      : NestValues(nest, module, tuning.prefetch, numbers), registers_(tuning.registers) {}
+      : NestValues(nest, module, tuning.prefetch, numbers),
+        registers_(tuning.registers),
+        task_us_(tuning.task_us),
+        tile_(tuning.tile) {}
 
   KernelShape Emit();
 
@@ -52,7 +53,7 @@ class Emitter : private NestValues {
   // Of the innermost loop, as far as it is known: -1 where it differs among the sizes that the code serves.
   int64_t InnerCount() const { return nest_.loops.back().most ? -1 : nest_.loops.back().size; }
   int64_t ItemsOf(size_t loop) const {
-    return static_cast<int>(loop) == tiled_ ? (nest_.loops[loop].size + kTile - 1) / kTile : nest_.loops[loop].size;
+    return static_cast<int>(loop) == tiled_ ? (nest_.loops[loop].size + tile_ - 1) / tile_ : nest_.loops[loop].size;
   }
 
   // --- kinds of nests ---
@@ -61,9 +62,10 @@ class Emitter : private NestValues {
   void BlockItem(Value* begin, Value* end, int64_t count);
   void BlockPass(int phase, Value* begin, Value* end, int64_t count);
 
-  const int registers_;
+  const int registers_, task_us_;
+  const int64_t tile_;
   int max_width_ = 1;
-  int tiled_ = -1;  // a kept loop of which an item covers kTile positions
+  int tiled_ = -1;  // a kept loop of which an item covers tile_ positions
 };
 
 void Emitter::ChooseWidth() {
@@ -76,7 +78,7 @@ void Emitter::ChooseWidth() {
     gathers |= IsGather(node);
     if (node.kind != Kind::kOp || !IsHeavyOp(node.op)) continue;
     ++heavy;
-    calls |= mlir::isa<ir::TanOp>(node.op) ||
+    calls |= (mlir::isa<ir::TanOp>(node.op) && node.type.isF64()) ||
              (!HasVectorLibrary() && mlir::isa<ir::PowOp, ir::Atan2Op, ir::AsinOp, ir::AcosOp, ir::AtanOp, ir::SinhOp,
                                                ir::CoshOp, ir::AsinhOp, ir::AcoshOp, ir::AtanhOp>(node.op));
   }
@@ -418,13 +420,13 @@ void Emitter::TurnedSquare(Value* from, Value* top) {
   width_ = 1;
 }
 
-// A block of the innermost loop by kTile positions of the tiled one.
+// A block of the innermost loop by tile_ positions of the tiled one.
 void Emitter::TiledItem(Value* begin, Value* end) {
   auto bounded = [&](Value* from, int64_t step, Value* limit) {
     return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b_.CreateAdd(from, I64(step)), limit);
   };
-  Value* first = b_.CreateMul(position_[tiled_], I64(kTile));
-  Value* limit = bounded(first, kTile, I64(nest_.loops[tiled_].size));
+  Value* first = b_.CreateMul(position_[tiled_], I64(tile_));
+  Value* limit = bounded(first, tile_, I64(nest_.loops[tiled_].size));
   const bool squares = max_width_ == kSquare && nest_.loops[tiled_].size % kSquare == 0 && !nest_.loops.back().most &&
                        nest_.loops.back().size % kSquare == 0 &&
                        llvm::any_of(nest_.nodes, [&](const NestNode& node) { return IsTurned(node); });
@@ -451,7 +453,7 @@ KernelShape Emitter::Emit() {
 
   bool blocks = !nest_.inner_reduced() && !nest_.loops.empty();
   int64_t inner = blocks ? nest_.loops.back().size : 1;
-  if (blocks && !nest_.has_reduce) tiled_ = FindTiledLoop();
+  if (blocks && !nest_.has_reduce && tile_ > 0) tiled_ = FindTiledLoop();
   if (tiled_ >= 0) prefetch_ = 0;
   int64_t outer = 1;
   for (size_t i = 0; i + (blocks ? 1 : 0) < nest_.loops.size(); ++i) outer *= nest_.loops[i].reduced ? 1 : ItemsOf(i);
@@ -513,7 +515,7 @@ KernelShape Emitter::Emit() {
 
   const int64_t extent = shape.rows * ((shape.row + shape.block - 1) / shape.block);
   double item = std::max(1.0, nest_.Cost() / static_cast<double>(std::max<int64_t>(extent, 1)));
-  shape.grain = std::clamp<int64_t>(static_cast<int64_t>(kTaskNanoseconds / item), 1, std::max<int64_t>(extent, 1));
+  shape.grain = std::clamp<int64_t>(static_cast<int64_t>(1000 * task_us_ / item), 1, std::max<int64_t>(extent, 1));
   return shape;
 }
 

@@ -220,9 +220,8 @@ Value* VectorMath::Erf(Value* x) {
   return b_.CreateSelect(far, b_.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, F(x, 1.0), x), y);
 }
 
-Value* VectorMath::SinCos(Value* x, int quarter, const char* name) {
-  if (!IsF32(x)) return CallEach(name, {x});
-  // Reduced in f64, so that large arguments keep their accuracy.
+// Reduced in f64, so that large arguments keep their accuracy.
+VectorMath::Quarters VectorMath::ReduceHalfPi(Value* x) {
   llvm::Type* doubles = b_.getDoubleTy();
   if (auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(x->getType())) {
     doubles = llvm::FixedVectorType::get(doubles, vector->getNumElements());
@@ -233,9 +232,33 @@ Value* VectorMath::SinCos(Value* x, int quarter, const char* name) {
   Value* whole = b_.CreateFSub(shifted, magic);
   Value* reduced = Fma(whole, F(wide, -1.57079632679489655800e+00), wide);
   reduced = Fma(whole, F(wide, -6.12323399573676603587e-17), reduced);
+  Value* turns = b_.CreateTrunc(b_.CreateBitCast(shifted, IntLike(wide)), IntLike(x));
+  // Where two words of pi are not enough; hardly ever.
+  Value* large = b_.CreateFCmpOGT(b_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x), F(x, 1e9));
+  return {turns, reduced, large};
+}
+
+Value* VectorMath::Tan(Value* x) {
+  if (!IsF32(x)) return CallEach("tan", {x});
+  const auto [turns, reduced, large] = ReduceHalfPi(x);
+  llvm::Type* ints = IntLike(x);
+  Value* r = b_.CreateFPTrunc(reduced, x->getType());
+  Value* z = b_.CreateFMul(r, r);
+  Value* p = Poly(
+      z, {9.38540185543e-3, 3.11992232697e-3, 2.44301354525e-2, 5.34112807005e-2, 1.33387994085e-1, 3.33331568548e-1});
+  // The sum and its inverse in f64: rounded once.
+  Value* wide = b_.CreateFAdd(reduced, b_.CreateFPExt(b_.CreateFMul(b_.CreateFMul(p, z), r), reduced->getType()));
+  Value* odd = b_.CreateICmpNE(b_.CreateAnd(turns, llvm::ConstantInt::get(ints, 1)), llvm::ConstantInt::get(ints, 0));
+  wide = b_.CreateSelect(odd, b_.CreateFDiv(F(wide, -1.0), wide), wide);
+  Value* y = b_.CreateFPTrunc(wide, x->getType());
+  return Rarely(large, y, [&] { return CallEach("tan", {x}); });
+}
+
+Value* VectorMath::SinCos(Value* x, int quarter, const char* name) {
+  if (!IsF32(x)) return CallEach(name, {x});
+  auto [turns, reduced, large] = ReduceHalfPi(x);
   Value* r = b_.CreateFPTrunc(reduced, x->getType());
   llvm::Type* ints = IntLike(x);
-  Value* turns = b_.CreateTrunc(b_.CreateBitCast(shifted, IntLike(wide)), ints);
   turns = b_.CreateAdd(turns, llvm::ConstantInt::get(ints, quarter));
   Value* z = b_.CreateFMul(r, r);
   Value* sine = Poly(z, {-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1});
@@ -246,8 +269,6 @@ Value* VectorMath::SinCos(Value* x, int quarter, const char* name) {
   Value* y = b_.CreateSelect(odd, cosine, sine);
   Value* sign = b_.CreateShl(b_.CreateAnd(turns, llvm::ConstantInt::get(ints, 2)), llvm::ConstantInt::get(ints, 30));
   y = b_.CreateBitCast(b_.CreateXor(b_.CreateBitCast(y, ints), sign), x->getType());
-  // Where two words of pi are not enough; hardly ever taken.
-  Value* large = b_.CreateFCmpOGT(b_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x), F(x, 1e9));
   return Rarely(large, y, [&] { return CallEach(name, {x}); });
 }
 

@@ -24,12 +24,13 @@ class VectorMath {
   llvm::Value* Erf(llvm::Value* x);
   llvm::Value* Sin(llvm::Value* x) { return SinCos(x, 0, "sin"); }
   llvm::Value* Cos(llvm::Value* x) { return SinCos(x, 1, "cos"); }
+  llvm::Value* Tan(llvm::Value* x);
   llvm::Value* Logistic(llvm::Value* x);
   llvm::Value* Sqrt(llvm::Value* x);
   llvm::Value* Fmod(llvm::Value* x, llvm::Value* y);
   // The C library's `name` ("atan2", ...): its vector function where there is one.
   llvm::Value* Call(const char* name, llvm::ArrayRef<llvm::Value*> arguments);
-  // Its scalar function, lane by lane: for what random numbers are made of (tangents, and of f64 logarithms, sines and
+  // Its scalar function, lane by lane: for what random numbers are made of (f64 tangents, logarithms, sines and
   // cosines), whose bits must be those of the numbers drawn op by op, and for logarithms exact at the powers of ten.
   llvm::Value* CallEach(const char* name, llvm::ArrayRef<llvm::Value*> arguments);
   // Philox4x32-10 under `key` (i64) of the counters (i64 lanes): four words of i32 lanes.
@@ -55,6 +56,11 @@ class VectorMath {
   // log(x) = e * ln2 + log(m): e as float lanes, log(m).
   std::pair<llvm::Value*, llvm::Value*> LogParts(llvm::Value* x);
   llvm::Value* LogSpecials(llvm::Value* x, llvm::Value* result);
+  // x = turns * pi/2 + reduced (f64), and where |x| is too large for that.
+  struct Quarters {
+    llvm::Value *turns, *reduced, *large;
+  };
+  Quarters ReduceHalfPi(llvm::Value* x);
   llvm::Value* SinCos(llvm::Value* x, int quarter, const char* name);
   // `usual`, or otherwise() in the lanes that are set: computed only when one is, in a block of its own.
   llvm::Value* Rarely(llvm::Value* lanes, llvm::Value* usual, llvm::function_ref<llvm::Value*()> otherwise);

@@ -47,15 +47,10 @@ class PlanExecutable final : public Executable {
     int64_t error = 0;  // KernelErrors
   };
   using Pointers = absl::InlinedVector<void*, 24>;
-  // A step, or the steps of a tile loop: what is timed as one.
-  struct Part {
-    size_t first = 0, count = 1;
-    const TileLoop* loop = nullptr;
+  struct Part : Plan::Stage {
     mutable std::atomic<int64_t> nanoseconds{0};
   };
 
-  void FindParts();
-  std::string LabelOf(const Part& part) const;
   int64_t BytesOf(const Part& part) const;
   absl::Status CheckInputs(absl::Span<const Argument> inputs, size_t outputs) const;
   absl::Status Run(Frame& frame, const NodeRunner& run_node) const;
@@ -114,23 +109,6 @@ constexpr int64_t kTimedOf = 16, kFirstTimed = 7;
 
 int64_t Now() { return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1); }
 
-void PlanExecutable::FindParts() {
-  auto loop = plan_.tile_loops.begin();
-  for (size_t i = 0; i < plan_.steps.size(); i += parts_.back().count) {
-    Part& part = parts_.emplace_back();
-    part.first = i;
-    if (loop == plan_.tile_loops.end() || loop->first != i) continue;
-    part.loop = &*loop++;
-    part.count = part.loop->count;
-  }
-}
-
-std::string PlanExecutable::LabelOf(const Part& part) const {
-  const auto begin = plan_.steps.begin() + static_cast<ptrdiff_t>(part.first);
-  return absl::StrJoin(begin, begin + static_cast<ptrdiff_t>(part.count), "; ",
-                       [](std::string* out, const Step& step) { absl::StrAppend(out, step.label); });
-}
-
 int64_t PlanExecutable::BytesOf(const Part& part) const {
   absl::flat_hash_set<uint32_t> slots;
   for (size_t i = part.first; i < part.first + part.count; ++i) {
@@ -148,7 +126,7 @@ std::vector<KernelTime> PlanExecutable::kernel_times() const {
   const int64_t timed = timed_.load(std::memory_order_acquire);
   if (timed == 0) return times;
   for (const Part& part : parts_) {
-    std::string label = LabelOf(part);
+    std::string label = plan_.LabelOf(part);
     auto known = std::find_if(times.begin(), times.end(), [&](const KernelTime& t) { return t.label == label; });
     if (known == times.end()) known = times.insert(times.end(), KernelTime{std::move(label), timed});
     known->nanoseconds += part.nanoseconds.load(std::memory_order_relaxed);
@@ -159,7 +137,7 @@ std::vector<KernelTime> PlanExecutable::kernel_times() const {
 
 absl::Status PlanExecutable::Load(CodeLoader* loader) {
   brief_ = IsBrief(plan_);
-  FindParts();
+  for (const Plan::Stage& stage : plan_.Stages()) parts_.emplace_back(stage);
   for (const TileLoop& loop : plan_.tile_loops) {
     tile_parts_ = std::max(tile_parts_, std::min<int64_t>(loop.tiles, NumThreads()));
   }

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "runtime/bytes.h"
 #include "runtime/host/plan_check.h"
 
@@ -186,6 +188,23 @@ void Visit(V& v, Some<Plan> auto& p) {
 }
 
 }  // namespace
+
+std::vector<Plan::Stage> Plan::Stages() const {
+  std::vector<Stage> stages;
+  auto loop = tile_loops.begin();
+  for (size_t i = 0; i < steps.size(); i += stages.back().count) {
+    const bool tiled = loop != tile_loops.end() && loop->first == i;
+    stages.push_back({i, tiled ? loop->count : 1, tiled ? &*loop : nullptr});
+    if (tiled) ++loop;
+  }
+  return stages;
+}
+
+std::string Plan::LabelOf(const Stage& stage) const {
+  const auto begin = steps.begin() + static_cast<ptrdiff_t>(stage.first);
+  return absl::StrJoin(begin, begin + static_cast<ptrdiff_t>(stage.count), "; ",
+                       [](std::string* out, const Step& step) { absl::StrAppend(out, step.label); });
+}
 
 std::string Plan::Serialize() const {
   Writer writer;

@@ -137,6 +137,14 @@ struct Plan {
   // offset are checked: a plan that parses cannot make a launch touch memory outside its slots' stated sizes).
   static absl::StatusOr<Plan> Parse(std::string_view bytes);
 
+  // What runs, and is timed, as one: the steps of a tile loop, or a step.
+  struct Stage {
+    size_t first = 0, count = 1;
+    const TileLoop* loop = nullptr;
+  };
+  std::vector<Stage> Stages() const;
+  std::string LabelOf(const Stage& stage) const;  // for people
+
   // All sizes, offsets and strides in a fixed order, and everything else: indices, kinds, texts, the lengths of lists.
   // Plans with the same frame have their numbers in the same places.
   struct Parts {

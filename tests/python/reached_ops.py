@@ -130,6 +130,7 @@ SAMPLES = {
     "bitwise_not": (lambda m: ~m, (MASK,)),
     "bmm": (torch.bmm, (_floats(3, 4, 5), _floats(3, 5, 6))),
     "cat": (lambda x, y: torch.cat([x, y], 1), (X, Y)),
+    "cauchy_": (lambda x: _moments(x.clone().cauchy_().sigmoid() - 0.5), (_floats(100, 100),)),
     "clamp": (lambda x: x.clamp(-0.5, 0.5), (X,)),
     "clamp_min.Tensor": (torch.clamp_min, (X, Y)),
     "clamp_min": (lambda x: x.clamp_min(0.1), (X,)),

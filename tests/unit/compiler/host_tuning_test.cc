@@ -19,6 +19,15 @@ constexpr char kKernels[] = R"(
     return %p, %c, %t : tensor<200x333xf32>, tensor<333xf32>, tensor<200x333xf32>
   })";
 
+// Read along its columns, beside what is read along its rows.
+constexpr char kTurned[] = R"(
+  func.func @fragment(%x: tensor<200x333xf32>, %y: tensor<200x333xf32>) -> tensor<333x200xf32> {
+    %z = tpu.reshape %y : (tensor<200x333xf32>) -> tensor<333x200xf32>
+    %t = tpu.transpose %x [1, 0] : (tensor<200x333xf32>) -> tensor<333x200xf32>
+    %s = tpu.add %t, %z : tensor<333x200xf32>
+    return %s : tensor<333x200xf32>
+  })";
+
 // A product, a square and a product; 200 = 12 panels and a part.
 constexpr char kProducts[] = R"(
   func.func @fragment(%x: tensor<200x96xf32>, %w: tensor<96x160xf32>, %v: tensor<160x70xf32>) -> tensor<200x70xf32> {
@@ -30,10 +39,11 @@ constexpr char kProducts[] = R"(
     return %y : tensor<200x70xf32>
   })";
 
-std::vector<Tuning> Offered(const std::string& text, const Tuning& best = {}) {
+std::vector<Tuning> Offered(const std::string& text, const Tuning& best = {},
+                            const std::vector<KernelTime>& measured = {}) {
   auto program = CompileText(text, best);
   EXPECT_TRUE(program.ok()) << program.status();
-  return program.ok() ? Candidates(*program, best) : std::vector<Tuning>();
+  return program.ok() ? Candidates(*program, best, measured) : std::vector<Tuning>();
 }
 
 bool TurnsProducts(const Tuning& tuning) { return tuning.products != 0; }
@@ -50,17 +60,45 @@ TEST(HostTuning, ProductsAreTurnedOnlyWhereThereAreSome) {
   EXPECT_EQ(kinds, 1);
 }
 
+TEST(HostTuning, WhatTakesLongestIsTurnedFirst) {
+  const auto first = [](int64_t product, int64_t square) {
+    const std::vector<KernelTime> measured = {
+        {"dot 200x160x96", 10, product, 0}, {"mul", 10, square, 0}, {"something else", 10, 1'000'000'000, 0}};
+    const std::vector<Tuning> offered = Offered(kProducts, {}, measured);
+    EXPECT_FALSE(offered.empty());
+    return offered.empty() ? "" : offered[0].ToString();
+  };
+  EXPECT_EQ(first(50'000'000, 1000), "products=1");
+  EXPECT_EQ(first(1000, 50'000'000), "prefetch=0");
+  EXPECT_EQ(Offered(kProducts)[0].ToString(), "products=1");  // as estimated
+}
+
 TEST(HostTuning, KernelsComputeTheSameBitsUnderEveryTuning) {
-  const std::vector<Bytes> inputs = {Pack(Ramp(200 * 333)), Pack(Ramp(200 * 333, 0.2f, 1.0f))};
-  const auto expected = RunText(kKernels, inputs);
-  ASSERT_TRUE(expected.ok()) << expected.status();
-  const std::vector<Tuning> offered = Offered(kKernels);
-  EXPECT_FALSE(offered.empty());
-  for (const Tuning& tuning : offered) {
-    const auto got = RunText(kKernels, inputs, false, tuning);
-    ASSERT_TRUE(got.ok()) << got.status();
-    EXPECT_EQ(*got, *expected) << tuning.ToString();
+  for (const char* text : {kKernels, kTurned}) {
+    const std::vector<Bytes> inputs = {Pack(Ramp(200 * 333)), Pack(Ramp(200 * 333, 0.2f, 1.0f))};
+    const auto expected = RunText(text, inputs);
+    ASSERT_TRUE(expected.ok()) << expected.status();
+    const std::vector<Tuning> offered = Offered(text);
+    EXPECT_FALSE(offered.empty());
+    for (const Tuning& tuning : offered) {
+      const auto got = RunText(text, inputs, false, tuning);
+      ASSERT_TRUE(got.ok()) << got.status();
+      EXPECT_EQ(*got, *expected) << tuning.ToString();
+    }
   }
+}
+
+TEST(HostTuning, OrderOfLoopsAndSizeOfTasksCanBeTurned) {
+  const auto changes = [](const char* text, int Tuning::* knob, int value) {
+    Tuning turned;
+    turned.*knob = value;
+    const auto usual = CompileText(text), other = CompileText(text, turned);
+    EXPECT_TRUE(usual.ok() && other.ok()) << usual.status() << other.status();
+    return usual.ok() && other.ok() && usual->bytes != other->bytes;
+  };
+  EXPECT_TRUE(changes(kTurned, &Tuning::tile, 0));
+  EXPECT_FALSE(changes(kKernels, &Tuning::tile, 0));
+  EXPECT_TRUE(changes(kKernels, &Tuning::task_us, 100));
 }
 
 // Whether the code asks memory for what it will read, which a tuning can leave out.

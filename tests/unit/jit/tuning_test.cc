@@ -83,7 +83,7 @@ class FakeBackend final : public CompilerBackend {
   absl::StatusOr<Program> Compile(const Fragment&, const Tuning& tuning) override {
     return Program{"fake", took_.at(tuning.ToString()), {}, {}};
   }
-  std::vector<Tuning> Candidates(const Program&, const Tuning& tuning) const override {
+  std::vector<Tuning> Candidates(const Program&, const Tuning& tuning, absl::Span<const KernelTime>) const override {
     std::vector<Tuning> candidates;
     for (const auto& [name, took] : took_) {
       if (!name.empty() && name != tuning.ToString()) candidates.push_back(*Tuning::Parse(name));
