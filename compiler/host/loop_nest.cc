@@ -401,6 +401,7 @@ int Analysis::EvalConcat(ir::ConcatOp op, const Expr& e) {
   } else {
     unit = 1;
   }
+  const bool apart = !nest_.IsVector(LoopsOf(number));  // all lanes are in one part
   NestNode choice{.kind = NestNode::Kind::kChoose, .type = ElementOf(op.getResult()), .index = number};
   for (int64_t start = 0; mlir::Value piece : op.getInputs()) {
     const int64_t size = ShapeOf(piece)[dim] * inner / unit;
@@ -411,13 +412,11 @@ int Analysis::EvalConcat(ir::ConcatOp op, const Expr& e) {
     choice.starts.push_back(start);
     start += size;
     if (failed_ || split_) return 0;
-    for (NestNode& node : llvm::drop_begin(nest_.nodes, known)) {
-      node.share *= static_cast<double>(size * unit) / static_cast<double>(run);
-    }
+    const double share = apart ? static_cast<double>(size * unit) / static_cast<double>(run) : 1;
+    for (NestNode& node : llvm::drop_begin(nest_.nodes, known)) node.share *= share;
   }
   if (choice.operands.size() == 1) return choice.operands[0];
-  if (!nest_.IsVector(LoopsOf(number))) return Add(std::move(choice));
-  // Lanes differ: every part is read.
+  if (apart) return Add(std::move(choice));
   int result = choice.operands.back();
   for (size_t i = choice.operands.size() - 1; i-- > 0;) {
     const int guard = InRange(number, INT64_MIN, choice.starts[i + 1]);
