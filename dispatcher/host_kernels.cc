@@ -53,6 +53,9 @@ at::Generator CpuGenerator(uint64_t seed, uint64_t offset) {
   return at::make_generator<at::CPUGeneratorImpl>(seed ^ (offset + 1) * 0x9E3779B97F4A7C15ull);
 }
 
+// What a kernel's result says, row by row: solve(left=False) of complex matrices says the conjugate of what it wrote.
+at::Tensor Elements(const at::Tensor& t) { return t.resolve_conj().resolve_neg().contiguous(); }
+
 // The window that a "tpu::view" or "tpu::update" (whose window's dtype is given) means, of its base's flat elements.
 at::Tensor Window(const Call& call, const at::Tensor& base) {
   const size_t first = call.operands.size();
@@ -226,7 +229,7 @@ absl::Status RunKernel(Device& device, const Call& call, absl::Span<const Kernel
     } else if (results[i].sizes() != dims) {
       results[i] = results[i].expand(dims);
     }
-    outputs[i] = AdoptTensor(device, results[i].to(kernel.results[i]).contiguous(), type);
+    outputs[i] = AdoptTensor(device, Elements(results[i].to(kernel.results[i])), type);
   }
   return absl::OkStatus();
 }
@@ -327,8 +330,7 @@ c10::IValue ToDevice(const c10::IValue& v, c10::DeviceIndex device) {
     if (!t.defined()) return t;
     if (!IsPlain(t)) return t.to(c10::Device(c10::kPrivateUse1, device));
     const Layout* layout = LayoutLike(t);
-    const at::Tensor elements = t.resolve_conj().resolve_neg().contiguous();
-    BufferRef buffer = AdoptTensor(Engine::Get().device(device), elements, layout->type);
+    BufferRef buffer = AdoptTensor(Engine::Get().device(device), Elements(t), layout->type);
     return MakeTensor(MakeRef<Value>(&layout->type, nullptr, std::move(buffer)), layout, device);
   };
   if (v.isTensor()) return one(v.toTensor());

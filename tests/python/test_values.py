@@ -388,6 +388,18 @@ def test_a_number_that_a_host_kernel_reads_as_a_tensor():
     check(f, torch.randn(3, dtype=torch.complex64))
 
 
+def test_conjugates_that_host_kernels_and_the_cpu_give():
+    def f(a, b):
+        out = torch.zeros(2, 3, dtype=a.dtype, device=a.device)
+        return torch.linalg.solve(a, b, left=False), torch.linalg.solve(a, b, left=False, out=out).clone()
+
+    a, b = torch.randn(3, 3, dtype=torch.complex128), torch.randn(2, 3, dtype=torch.complex128)
+    check(f, a, b)
+    for lazily in (a.conj(), a.conj().imag.mT):
+        torch.testing.assert_close(lazily.to("tpu").cpu(), lazily.clone())
+        torch.testing.assert_close(torch.zeros_like(lazily, device="tpu").copy_(lazily).cpu(), lazily.clone())
+
+
 def test_mode_into_given_tensors():
     def f(x):
         out = torch.zeros(2, device=x.device), torch.zeros(2, dtype=torch.int64, device=x.device)
