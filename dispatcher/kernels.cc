@@ -1,6 +1,7 @@
 // The kernels that are no operations: factories, views, copies between devices, reads, set_ and resize_.
 #include <ATen/EmptyTensor.h>
 #include <ATen/MemoryOverlap.h>
+#include <ATen/TensorIterator.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/TensorFactories.h>
@@ -133,6 +134,19 @@ at::Tensor WithoutBits(const at::Tensor& t) {
   return plain.is_neg() ? at::_neg_view(plain) : plain;
 }
 
+// PyTorch's errors where the source's sizes don't broadcast to the destination's.
+void CheckSizes(const at::Tensor& source, const at::Tensor& destination) {
+  if (source.sizes() == destination.sizes()) return;
+  at::TensorIteratorConfig()
+      .set_check_mem_overlap(false)
+      .add_output(destination)
+      .add_const_input(source)
+      .resize_outputs(false)
+      .check_all_same_dtype(false)
+      .check_all_same_device(false)
+      .build();
+}
+
 at::Tensor CopyFrom(const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
   if (self.is_conj() || dst.is_conj() || self.is_neg() || dst.is_neg()) {
     at::Tensor source = WithoutBits(self);
@@ -143,6 +157,7 @@ at::Tensor CopyFrom(const at::Tensor& self, const at::Tensor& dst, bool non_bloc
   }
   at::assert_no_internal_overlap(dst);
   at::assert_no_partial_overlap(dst, self);
+  CheckSizes(self, dst);
   const bool from_tpu = self.device().type() == c10::DeviceType::PrivateUse1;
   const bool to_tpu = dst.device().type() == c10::DeviceType::PrivateUse1;
   if (from_tpu && to_tpu && self.device() == dst.device()) {

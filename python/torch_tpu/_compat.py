@@ -47,8 +47,10 @@ def _exchange_by_dlpack():
 
     def _from_dlpack(capsule):
         tensor = from_capsule(capsule)
-        if not ours(tensor) or tensor.numel() == 0:
+        if not ours(tensor):
             return tensor
+        if tensor.numel() == 0:
+            return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=tensor.device)
         storage = exported.get(tensor.data_ptr())
         if storage is None:
             raise BufferError("the capsule doesn't come from a tpu tensor of this process")
