@@ -13,6 +13,7 @@
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/conj_physical.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/is_set_to_native.h>
 #include <ATen/ops/neg.h>
 #include <ATen/ops/resize_native.h>
 #include <ATen/ops/set_native.h>
@@ -265,6 +266,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("set_.source_Storage", &SetStorageWhole);
   m.impl("set_.source_Tensor", &at::native::set_tensor_);
   m.impl("set_", &SetEmpty);
+  m.impl("is_set_to", &at::native::is_set_to);
   m.impl("_copy_from", &CopyFrom);
   m.impl("_copy_from_and_resize", &CopyFromAndResize);
   m.impl("_local_scalar_dense", &LocalScalarDense);

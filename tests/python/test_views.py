@@ -330,3 +330,9 @@ def test_reversed_elements_are_read_in_other_dims():
         )
 
     check(program, torch.randn(4, 5, generator=torch.Generator().manual_seed(0)))
+
+
+def test_whether_two_tensors_are_one_view():
+    x = torch.arange(6.0, device="tpu")
+    assert x.is_set_to(x.view(6)) and x.detach().is_set_to(x)
+    assert not x.is_set_to(x.view(2, 3)) and not x.is_set_to(x.clone()) and not x[1:4].is_set_to(x[:3])
