@@ -47,8 +47,44 @@ Result Gather(AtenCall& c) {  // (x, dim, index)
   return ir::Reshape(ir::TakeAlong(x, index, c.dim(1, x.rank())), c.result_dims());
 }
 
+// How a scatter combines what falls on one element: `mean` divides the sum by how many it is of.
+struct Reduction {
+  ScatterKind kind;
+  bool mean = false;
+  bool include_self = true;  // the base's element is one of them, and not only what stays where none falls
+};
+
+std::optional<Reduction> ReductionOf(const std::string& reduce, bool include_self) {
+  if (reduce == "add" || reduce == "sum") return Reduction{ScatterKind::add, false, include_self};
+  if (reduce == "multiply" || reduce == "prod") return Reduction{ScatterKind::mul, false, include_self};
+  if (reduce == "mean") return Reduction{ScatterKind::add, true, include_self};
+  if (reduce == "amax") return Reduction{ScatterKind::max, false, include_self};
+  if (reduce == "amin") return Reduction{ScatterKind::min, false, include_self};
+  return std::nullopt;
+}
+
+Tensor Identity(Emitter& e, ScatterKind kind, DType dtype) {
+  if (kind == ScatterKind::max) return e.Lowest(dtype);
+  if (kind == ScatterKind::min) return e.Highest(dtype);
+  return e.Constant(dtype, kind == ScatterKind::mul ? 1 : 0);
+}
+
+// `scatter(kind, base, updates)` combines at the call's indices.
+Tensor Combined(const Reduction& r, Tensor base, Tensor updates,
+                llvm::function_ref<Tensor(ScatterKind, Tensor, Tensor)> scatter) {
+  if (r.include_self && !r.mean) return scatter(r.kind, base, updates);
+  Emitter& e = base.emitter();
+  Tensor none = e.Integer(DType::kInt32, r.include_self ? 1 : 0, base.dims());
+  Tensor count = scatter(ScatterKind::add, none, e.Integer(DType::kInt32, 1, updates.dims()));
+  if (!r.include_self) base = ir::Select(count > 0, Identity(e, r.kind, base.dtype()), base);
+  Tensor combined = scatter(r.kind, base, updates);
+  if (!r.mean) return combined;
+  Tensor divisor = ir::Convert(ir::Max(count, 1), base.dtype());
+  return IsFloat(base.dtype()) ? combined / divisor : FloorDivide(combined, divisor);
+}
+
 // (base, dim, index, src) with src a tensor that covers index, or a number.
-Result ScatterInto(AtenCall& c, ScatterKind kind) {
+Result ScatterInto(AtenCall& c, const Reduction& r) {
   Tensor base = AtLeast1(c.tensor(0)), index = AtLeast1(Index(c, 2));
   if (index.elements() == 0) return c.tensor(0);
   Tensor src = c.as(3, base.dtype());
@@ -58,25 +94,33 @@ Result ScatterInto(AtenCall& c, ScatterKind kind) {
   } else {
     src = ir::BroadcastTo(src, index.dims());
   }
-  if (kind != ScatterKind::set) {
+  if (r.kind != ScatterKind::set) {
     base = Wide(base);
     src = Wide(src);
   }
-  return ir::Reshape(ir::Scatter(kind, base, index, src, c.dim(1, base.rank())), c.result_dims());
-}
-
-std::optional<ScatterKind> KindOf(const std::string& reduce) {
-  if (reduce == "add" || reduce == "sum") return ScatterKind::add;
-  if (reduce == "multiply" || reduce == "prod") return ScatterKind::mul;
-  if (reduce == "amax") return ScatterKind::max;
-  if (reduce == "amin") return ScatterKind::min;
-  return std::nullopt;
+  const int64_t dim = c.dim(1, base.rank());
+  Tensor written = Combined(r, base, src, [&](ScatterKind kind, Tensor into, Tensor updates) {
+    return ir::Scatter(kind, into, index, updates, dim);
+  });
+  return ir::Reshape(written, c.result_dims());
 }
 
 Result ScatterReduce(AtenCall& c) {  // (base, dim, index, src, reduce, include_self)
-  std::optional<ScatterKind> kind = KindOf(c.string(4));
-  if (!kind || !c.boolean(5, true)) return Result::Decline();
-  return ScatterInto(c, *kind);
+  std::optional<Reduction> r = ReductionOf(c.string(4), c.boolean(5, true));
+  if (!r || ((r->mean || !r->include_self) && c.tensor(0).dtype() == DType::kBool)) return Result::Decline();
+  return ScatterInto(c, *r);
+}
+
+Result IndexReduce(AtenCall& c) {  // (base, dim, index, source, reduce, include_self)
+  std::optional<Reduction> r = ReductionOf(c.string(4), c.boolean(5, true));
+  Tensor base = Wide(AtLeast1(c.tensor(0))), source = AtLeast1(c.as(3, base.dtype())), index = Flat(Index(c, 2));
+  if (!r || base.dtype() == DType::kBool) return Result::Decline();
+  if (index.elements() == 0) return c.tensor(0);
+  const int64_t dim = c.dim(1, base.rank());
+  Tensor written = Combined(*r, base, source, [&](ScatterKind kind, Tensor into, Tensor updates) {
+    return ir::ScatterRows(kind, into, index, updates, dim);
+  });
+  return ir::Reshape(written, c.result_dims());
 }
 
 Result IndexAdd(AtenCall& c) {  // (base, dim, index, source, alpha)
@@ -215,10 +259,11 @@ void RegisterIndex(Registry& r) {
   r.Add("aten::embedding_dense_backward", EmbeddingBackward);
   r.Add("aten::gather", Gather);
   r.Add({"aten::scatter.src", "aten::scatter.value"},
-        [](AtenCall& c) -> Result { return ScatterInto(c, ScatterKind::set); });
-  r.Add("aten::scatter_add", [](AtenCall& c) -> Result { return ScatterInto(c, ScatterKind::add); });
+        [](AtenCall& c) -> Result { return ScatterInto(c, {ScatterKind::set}); });
+  r.Add("aten::scatter_add", [](AtenCall& c) -> Result { return ScatterInto(c, {ScatterKind::add}); });
   r.Add({"aten::scatter.reduce", "aten::scatter.value_reduce", "aten::scatter_reduce.two"}, ScatterReduce);
   r.Add("aten::index_add", IndexAdd);
+  r.Add("aten::index_reduce", IndexReduce);
   r.Add("aten::histc", Histogram, kStaticScalars);
   r.Add("aten::index_copy", IndexCopy);
   r.Add({"aten::index_fill.int_Scalar", "aten::index_fill.int_Tensor"}, IndexFill);

@@ -243,7 +243,8 @@ bool IsSpecialOp(mlir::Operation* op) {
 }
 
 bool IsMadeInside(mlir::Operation* op, mlir::Value operand) {
-  return mlir::isa<ir::ScatterOp, ir::ScatterRowsOp>(op) && op->getOperand(0) == operand && SplatOf(operand);
+  return mlir::isa<ir::ScatterOp, ir::ScatterRowsOp>(op) && op->getOperand(0) == operand && SplatOf(operand) &&
+         !llvm::is_contained(SpecialInputs(op), operand);
 }
 
 mlir::Value BaseOf(mlir::Operation* op) {

@@ -374,6 +374,71 @@ struct DotOfTranspose : mlir::OpRewritePattern<DotOp> {
   }
 };
 
+// The indices along `dim`, where they are the same for all that lies across it; none where they differ or cover less
+// than `across` does.
+Value AlongAlone(PatternRewriter& rewriter, Value indices, int64_t dim, Value across) {
+  auto repeated = indices.getDefiningOp<BroadcastOp>();
+  if (!repeated) return {};
+  const int64_t count = TensorTypeOf(indices).getDimSize(dim);
+  for (auto [d, size] : llvm::enumerate(TensorTypeOf(indices).getShape())) {
+    if (int64_t(d) != dim && size != TensorTypeOf(across).getDimSize(d)) return {};
+  }
+  auto x = TensorTypeOf(repeated.getX());
+  const auto* along = llvm::find(repeated.getDims(), dim);
+  if (along == repeated.getDims().end() || x.getNumElements() != count ||
+      x.getDimSize(along - repeated.getDims().begin()) != count) {
+    return {};
+  }
+  auto type = mlir::RankedTensorType::get({count}, x.getElementType());
+  return ReshapeOp::create(rewriter, repeated.getLoc(), type, repeated.getX());
+}
+
+// torch.gather of whole slices.
+struct TakeAlongOfSlices : mlir::OpRewritePattern<TakeAlongOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(TakeAlongOp op, PatternRewriter& rewriter) const override {
+    Value indices = AlongAlone(rewriter, op.getIndices(), op.getDim(), op.getX());
+    if (!indices) return failure();
+    rewriter.replaceOpWithNewOp<TakeOp>(op, op.getX(), indices, op.getDim());
+    return success();
+  }
+};
+
+// The same of scatters.
+struct ScatterOfSlices : mlir::OpRewritePattern<ScatterOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(ScatterOp op, PatternRewriter& rewriter) const override {
+    Value indices = AlongAlone(rewriter, op.getIndices(), op.getDim(), op.getBase());
+    if (!indices) return failure();
+    rewriter.replaceOpWithNewOp<ScatterRowsOp>(op, op.getType(), op.getKind(), op.getBase(), indices, op.getUpdates(),
+                                               op.getDim());
+    return success();
+  }
+};
+
+// One number into one number: slices are equal throughout, and one element of each is computed.
+struct ScatterOfSplats : mlir::OpRewritePattern<ScatterRowsOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(ScatterRowsOp op, PatternRewriter& rewriter) const override {
+    mlir::SplatElementsAttr base, updates;
+    if (op.getType().getRank() < 2 || op.getType().getNumElements() == 0 ||
+        !mlir::matchPattern(op.getBase(), mlir::m_Constant(&base)) ||
+        !mlir::matchPattern(op.getUpdates(), mlir::m_Constant(&updates))) {
+      return failure();
+    }
+    const int64_t dim = op.getDim();
+    const auto thin = [&](mlir::SplatElementsAttr splat) -> Value {
+      auto type = mlir::RankedTensorType::get({splat.getType().getDimSize(dim)}, splat.getElementType());
+      return ConstantOp::create(rewriter, op.getLoc(), type, mlir::cast<mlir::ElementsAttr>(SplatAs(splat, type)));
+    };
+    Value into = thin(base);
+    Value one = ScatterRowsOp::create(rewriter, op.getLoc(), into.getType(), op.getKind(), into, op.getIndices(),
+                                      thin(updates), 0);
+    rewriter.replaceOpWithNewOp<BroadcastOp>(op, op.getType(), one, ArrayRef<int64_t>(dim));
+    return success();
+  }
+};
+
 }  // namespace
 
 void SliceOp::getCanonicalizationPatterns(mlir::RewritePatternSet& patterns, mlir::MLIRContext* context) {
@@ -387,6 +452,15 @@ void TransposeOp::getCanonicalizationPatterns(mlir::RewritePatternSet& patterns,
 }
 void BroadcastOp::getCanonicalizationPatterns(mlir::RewritePatternSet& patterns, mlir::MLIRContext* context) {
   patterns.add<BroadcastToReshape>(context);
+}
+void TakeAlongOp::getCanonicalizationPatterns(mlir::RewritePatternSet& patterns, mlir::MLIRContext* context) {
+  patterns.add<TakeAlongOfSlices>(context);
+}
+void ScatterOp::getCanonicalizationPatterns(mlir::RewritePatternSet& patterns, mlir::MLIRContext* context) {
+  patterns.add<ScatterOfSlices>(context);
+}
+void ScatterRowsOp::getCanonicalizationPatterns(mlir::RewritePatternSet& patterns, mlir::MLIRContext* context) {
+  patterns.add<ScatterOfSplats>(context);
 }
 void DotOp::getCanonicalizationPatterns(mlir::RewritePatternSet& patterns, mlir::MLIRContext* context) {
   patterns.add<DotOfTranspose>(context);

@@ -30,6 +30,7 @@ def Tpu_TakeAlongOp : Tpu_InferredOp<"take_along"> {
   let results = (outs Tpu_Tensor:$result);
   let assemblyFormat = "$x `at` $indices `along` $dim attr-dict `:` functional-type(operands, results)";
   let hasVerifier = 1;
+  let hasCanonicalizer = 1;
 }
 
 class Tpu_ScatterBase<string mnemonic> : Tpu_Op<mnemonic, [AllTypesMatch<["base", "result"]>]> {
@@ -39,6 +40,7 @@ class Tpu_ScatterBase<string mnemonic> : Tpu_Op<mnemonic, [AllTypesMatch<["base"
   let assemblyFormat =
       "$kind $updates `into` $base `at` $indices `along` $dim attr-dict `:` functional-type(operands, results)";
   let hasVerifier = 1;
+  let hasCanonicalizer = 1;
 }
 
 def Tpu_ScatterOp : Tpu_ScatterBase<"scatter"> {

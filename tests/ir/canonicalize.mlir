@@ -112,3 +112,37 @@ func.func @what_holds(%x: tensor<4xf32>) -> tensor<4xf32> {
   %0 = tpu.require %x, %true : tensor<4xf32>, tensor<4xi1>
   return %0 : tensor<4xf32>
 }
+
+// Indices that differ along one dim alone name slices; not where they cover less than the others, as in @part.
+// CHECK-LABEL: @slices_by_repeated_indices
+// CHECK: %[[I:.*]] = tpu.reshape %arg1
+// CHECK: tpu.take %arg0 at %[[I]] along 0
+// CHECK: tpu.scatter_rows add %arg2 into %arg0 at %{{.*}} along 0
+func.func @slices_by_repeated_indices(%x: tensor<4x3xf32>, %i: tensor<2x1xi64>, %y: tensor<2x3xf32>) -> (tensor<2x3xf32>, tensor<4x3xf32>) {
+  %0 = tpu.broadcast %i [0, 1] : (tensor<2x1xi64>) -> tensor<2x3xi64>
+  %1 = tpu.take_along %x at %0 along 0 : (tensor<4x3xf32>, tensor<2x3xi64>) -> tensor<2x3xf32>
+  %2 = tpu.scatter add %y into %x at %0 along 0 : (tensor<4x3xf32>, tensor<2x3xi64>, tensor<2x3xf32>) -> tensor<4x3xf32>
+  return %1, %2 : tensor<2x3xf32>, tensor<4x3xf32>
+}
+
+// CHECK-LABEL: @part
+// CHECK: tpu.take_along
+// CHECK: tpu.take_along
+func.func @part(%x: tensor<4x3xf32>, %i: tensor<2x1xi64>, %j: tensor<1x2xi64>) -> (tensor<2x2xf32>, tensor<4x2xf32>) {
+  %0 = tpu.broadcast %i [0, 1] : (tensor<2x1xi64>) -> tensor<2x2xi64>
+  %1 = tpu.take_along %x at %0 along 0 : (tensor<4x3xf32>, tensor<2x2xi64>) -> tensor<2x2xf32>
+  %2 = tpu.broadcast %j [0, 1] : (tensor<1x2xi64>) -> tensor<4x2xi64>
+  %3 = tpu.take_along %x at %2 along 0 : (tensor<4x3xf32>, tensor<4x2xi64>) -> tensor<4x2xf32>
+  return %1, %3 : tensor<2x2xf32>, tensor<4x2xf32>
+}
+
+// Numbers of slices are counted once for each slice.
+// CHECK-LABEL: @scatter_of_splats
+// CHECK: %[[COUNT:.*]] = tpu.scatter_rows add {{.*}} along 0 : (tensor<4xi32>, tensor<2xi64>, tensor<2xi32>) -> tensor<4xi32>
+// CHECK: tpu.broadcast %[[COUNT]] [1]
+func.func @scatter_of_splats(%i: tensor<2xi64>) -> tensor<3x4xi32> {
+  %0 = tpu.constant dense<0> : tensor<3x4xi32>
+  %1 = tpu.constant dense<1> : tensor<3x2xi32>
+  %2 = tpu.scatter_rows add %1 into %0 at %i along 1 : (tensor<3x4xi32>, tensor<2xi64>, tensor<3x2xi32>) -> tensor<3x4xi32>
+  return %2 : tensor<3x4xi32>
+}

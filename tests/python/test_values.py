@@ -361,6 +361,32 @@ def test_a_reduction_by_no_indices(rows, reduce):
     check(lambda x, index: x.index_reduce_(0, index, x[:0], reduce, include_self=False), torch.randn(rows, 6), none)
 
 
+@pytest.mark.parametrize("reduce", ["sum", "prod", "mean", "amax", "amin"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.int8])
+def test_reductions_into_elements_at_indices(reduce, dtype):
+    """As neighbours of nodes are: the same index for a whole row, kept in one number."""
+
+    def f(base, index, src, some):
+        found = []
+        for include_self in (True, False):
+            for one in (index[:, None].expand(-1, 5), index[:3, None].expand(-1, 2), some):
+                found.append(base.scatter_reduce(0, one, src, reduce, include_self=include_self))
+            found.append(base.T.scatter_reduce(1, index.expand(5, -1), src.T, reduce, include_self=include_self))
+            if reduce != "sum":
+                found.append(base.index_reduce(0, index, src, reduce, include_self=include_self))
+        return found, base.gather(0, index[:, None].expand(-1, 5)), base.gather(0, index[:, None].expand(-1, 3))
+
+    base, src = (torch.randint(-9, 9, (n, 5)).to(dtype) for n in (6, 4))
+    check(f, base, torch.tensor([3, 0, 3, 4]), src, torch.randint(0, 6, (4, 5)))
+
+
+@pytest.mark.parametrize("shape", [(), (1,)])
+def test_mean_with_the_only_element(shape):
+    """Its count is one added to one: the same constant twice."""
+    base, src = torch.randn(shape), torch.randn(shape)
+    check(lambda x, i, y: x.index_reduce(0, i, y, "mean"), base, torch.zeros(shape, dtype=torch.int64), src)
+
+
 OTHER_TYPES = {
     "cumsum": (lambda x, out: torch.cumsum(x, 0, out=out), torch.zeros(4, dtype=torch.int64)),
     "cumprod": (lambda x, out: torch.cumprod(x, 0, out=out), torch.zeros(4, dtype=torch.int32)),

@@ -54,6 +54,28 @@ func.func @gather_scatter(%x: tensor<4x8xf32>, %i: tensor<4x2xi64>) -> tensor<4x
 }
 
 // -----
+// A mean without the base's own elements, which stay where nothing falls; what falls on each is counted.
+// CHECK-LABEL: @scatter_mean
+// CHECK: %[[COUNT:.*]] = tpu.scatter add
+// CHECK: %[[BASE:.*]] = tpu.select {{.*}}, %arg0
+// CHECK: tpu.scatter add {{.*}} into %[[BASE]]
+// CHECK: tpu.div
+func.func @scatter_mean(%x: tensor<4x8xf32>, %i: tensor<4x2xi64>, %y: tensor<4x2xf32>) -> tensor<4x8xf32> {
+  %0 = tpu.aten "aten::scatter_reduce.two"(%x, %i, %y) [#tpu.tensor<0>, 1, #tpu.tensor<1>, #tpu.tensor<2>, "mean", false] in f32
+      : (tensor<4x8xf32>, tensor<4x2xi64>, tensor<4x2xf32>) -> tensor<4x8xf32>
+  return %0 : tensor<4x8xf32>
+}
+
+// -----
+// CHECK-LABEL: @index_amax
+// CHECK: tpu.scatter_rows max
+func.func @index_amax(%x: tensor<4x8xf32>, %i: tensor<2xi64>, %y: tensor<2x8xf32>) -> tensor<4x8xf32> {
+  %0 = tpu.aten "aten::index_reduce"(%x, %i, %y) [#tpu.tensor<0>, 0, #tpu.tensor<1>, #tpu.tensor<2>, "amax", true] in f32
+      : (tensor<4x8xf32>, tensor<2xi64>, tensor<2x8xf32>) -> tensor<4x8xf32>
+  return %0 : tensor<4x8xf32>
+}
+
+// -----
 // CHECK-LABEL: @nll
 // CHECK: tpu.take_along
 func.func @nll(%x: tensor<4x8xf32>, %t: tensor<4xi64>) -> (tensor<f32>, tensor<f32>) {
