@@ -161,6 +161,20 @@ Tensor ReadWindow(Tensor source, const StridedWindow& w) {
   return ir::BroadcastAlong(window, w.sizes, order);
 }
 
+// base with src at `index`, all of one dim. Scatters are of real numbers; others go as their parts, or as bits.
+Tensor SetAt(Tensor base, Tensor index, Tensor src) {
+  DType dtype = base.dtype(), part = dtype;
+  if (IsComplex(dtype)) part = dtype == DType::kComplex64 ? DType::kFloat32 : DType::kFloat64;
+  if (IsOpaque(dtype)) {
+    part = SizeOf(dtype) == 1 ? DType::kUInt8 : SizeOf(dtype) == 2 ? DType::kUInt16 : DType::kUInt32;
+  }
+  if (part == dtype) return ir::ScatterRows(ir::ScatterKind::set, base, index, src, 0);
+  const auto parts = [&](Tensor x) {
+    return ir::Reshape(ir::Bitcast(x, part), {x.elements(), static_cast<int64_t>(SizeOf(dtype) / SizeOf(part))});
+  };
+  return ir::Bitcast(Flat(ir::ScatterRows(ir::ScatterKind::set, parts(base), index, parts(src), 0)), dtype);
+}
+
 // base with the window replaced by src (of the window's dims).
 Tensor WriteWindow(Tensor base, Tensor src, StridedWindow w) {
   if (w.elements() == 0) return base;
@@ -172,11 +186,7 @@ Tensor WriteWindow(Tensor base, Tensor src, StridedWindow w) {
     }
   }
   std::optional<Plan> plan = MakePlan(w, base.dims());
-  if (!plan) {
-    Tensor written =
-        ir::ScatterRows(ir::ScatterKind::set, Flat(base), Flat(FlatIndices(base.emitter(), w)), Flat(src), 0);
-    return ir::Reshape(written, base.dims());
-  }
+  if (!plan) return ir::Reshape(SetAt(Flat(base), Flat(FlatIndices(base.emitter(), w)), Flat(src)), base.dims());
   Shape moving, permutation;
   for (size_t d = 0; d < w.sizes.size(); ++d) {
     if (llvm::is_contained(plan->owner, static_cast<int64_t>(d))) moving.push_back(d);

@@ -246,6 +246,17 @@ def test_complex_views():
     check(program, torch.randn(3, dtype=torch.complex64))
 
 
+@pytest.mark.parametrize(
+    "dtype", [torch.complex64, torch.complex128, torch.complex32, torch.float8_e5m2, torch.bfloat16, torch.bool]
+)
+def test_a_diagonal_is_written(dtype):
+    def program(x, new):
+        x.diagonal(1, 1, 2).copy_(new)
+        return x, x.diagonal(-1, 0, 2)
+
+    check(program, torch.ones(3, 5, 5).to(dtype), torch.zeros(3, 4).to(dtype))
+
+
 def test_indexing():
     def program(x, i):
         x[i] = -1.0
