@@ -1,15 +1,18 @@
-"""Sweeps PyTorch's own operator database: forward and backward in fp32 on tpu against the CPU.
+"""Sweeps PyTorch's own operator database: forward and backward on tpu against the CPU, in fp32 unless told otherwise.
 
     python tests/python/op_sweep.py --output build/op_sweep      a bounded number of samples of every operator
     python tests/python/op_sweep.py --all                        every sample
     python tests/python/op_sweep.py --ops softmax,linalg.qr -v   some, with their errors
     python tests/python/op_sweep.py --in-process                 prints results only; torch_tpu.aot sees the fragments
+    python tests/python/op_sweep.py --dtype complex64            other elements
+    python tests/python/op_sweep.py --way forward-ad             forward derivatives (out: results in given tensors)
 
 Each sample runs twice, with the compiles finished in between, so that tier 0 and tier 1 are both held to the CPU, at
-the tolerance of torch.testing.assert_close for the dtype or what the database states for the operator. Samples that
-the CPU refuses are left out. Operators run in worker processes: one that crashes or hangs is counted as wrong, and so
-is one of which a fragment does not compile. Writes table.md (one line an operator: lowered, decomposed, host kernel,
-wrong) and results.json; exits 1 when the share of right samples is under the bound.
+the tolerance of torch.testing.assert_close for the dtype or what the database states for the operator. Where they
+differ by more, float64 tells who is off: the CPU, too, knows a result to its own rounding only. Samples that the CPU
+refuses are left out. Operators run in worker processes: one that crashes or hangs is counted as wrong, and so is one of
+which a fragment does not compile. Writes table.md (one line an operator: lowered, decomposed, host kernel, wrong) and
+results.json; exits 1 when the share of right samples is under the bound.
 """
 
 import argparse
@@ -26,54 +29,55 @@ import time
 import unittest.mock
 import warnings
 
+import torch
+from torch.testing._comparison import default_tolerances
+
 BOUND = 0.97
-DEFAULT = (1.3e-6, 1e-5)  # rtol, atol of assert_close for float32
 SAMPLES = 10  # of each operator, spread over its samples
 SECONDS_PER_OPERATOR = 120
+DOUBLES = {t: torch.float64 for t in (torch.float32, torch.float16, torch.bfloat16)} | {
+    torch.complex64: torch.complex128
+}
 
 
 # ---- the worker: operators by index from the command line, one line of JSON for each ----------------------------
 
 
-def run_worker(indices, samples):
+def run_worker(indices, samples, dtype, way):
     warnings.simplefilter("ignore")
-    import torch
     from torch.testing._internal.common_methods_invocations import op_db
 
     for index in indices:
-        op = op_db[index]
         print(json.dumps({"begin": index}), flush=True)
-        result = sweep_operator(torch, op, samples)
-        print(json.dumps({"index": index, "name": full_name(op), **result}), flush=True)
+        result = sweep_operator(op_db[index], samples, dtype, way)
+        print(json.dumps({"index": index, "name": full_name(op_db[index]), **result}), flush=True)
 
 
 def full_name(op):
     return op.name + (f".{op.variant_test_name}" if op.variant_test_name else "")
 
 
-def sweep_operator(torch, op, limit):
-    right, errors = 0, []
-    drawn = taken_by_the_cpu(torch, op, draw_samples(torch, op, limit))
+def sweep_operator(op, limit, dtype, way):
+    errors = []
+    drawn = taken_by_the_cpu(op, draw_samples(op, limit, dtype, way), way)
     torch.tpu.synchronize()
     torch.tpu.reset_metrics()  # drawing has its own host kernels
     for sample, expected in drawn:
-        error = check_sample(torch, op, sample, expected)
-        if error is None:
-            right += 1
-        else:
+        error = check_sample(op, sample, expected, way)
+        if error is not None:
             errors.append(error)
     host_kernels = torch.tpu.explain().host_kernels
-    kind = "host kernel" if host_kernels else "decomposed" if is_composite(torch, op) else "lowered"
+    kind = "host kernel" if host_kernels else "decomposed" if is_composite(op) else "lowered"
     return {
         "samples": len(drawn),
-        "right": right,
+        "right": len(drawn) - len(errors),
         "errors": errors[:5],
         "kind": "wrong" if errors else kind if drawn else "no samples",
         "host_kernels": host_kernels,
     }
 
 
-def is_composite(torch, op):
+def is_composite(op):
     """True when PyTorch itself writes the operator in terms of others."""
     name = op.aten_name or op.name
     packet = getattr(torch.ops.aten, name, None)
@@ -91,18 +95,19 @@ def is_composite(torch, op):
     return all(any(has(n, key) for key in keys) for n in names)
 
 
-def draw_samples(torch, op, limit):
+def draw_samples(op, limit, dtype, way):
     """Samples as PyTorch's device tests draw them: on the device, with what must be on the CPU there.
 
     Only those that are kept stay alive while the others are drawn: what nobody reads is never computed. None is drawn
     behind the last.
     """
-    if torch.float32 not in op.supported_dtypes("cpu"):
+    if dtype not in op.supported_dtypes("cpu") or not WAYS[way].takes(op):
         return []
+    requires_grad = op.supports_autograd and dtype in op.supported_backward_dtypes("cpu")
 
     def draw(device):
         torch.manual_seed(0)
-        return op.sample_inputs(device, torch.float32, requires_grad=op.supports_autograd)
+        return op.sample_inputs(device, dtype, requires_grad=requires_grad)
 
     count = sum(1 for _ in draw("cpu"))
     stride = max(1, -(-count // limit)) if limit else 1
@@ -114,44 +119,50 @@ def draw_samples(torch, op, limit):
         return [s.transform(lambda x: x.to("tpu") if isinstance(x, torch.Tensor) else x) for s in samples]
 
 
-def taken_by_the_cpu(torch, op, samples):
+def taken_by_the_cpu(op, samples, way):
     """The samples that the CPU takes, each with what it gives."""
     taken = []
     for sample in samples:
         try:
-            taken.append((sample, run_once(torch, op, sample, "cpu")))
+            taken.append((sample, run_once(op, sample, "cpu", way)))
         except Exception:
             continue
     return taken
 
 
-def tolerance_of(torch, op):
-    """(rtol, atol) for float32: what the database states for the tests that compare values, else the default."""
+def tolerance_of(op, dtype):
+    """(rtol, atol): what the database states for the tests that compare values, else the default."""
     from torch.testing._internal.common_device_type import precisionOverride, toleranceOverride
 
-    rtol, atol = DEFAULT
+    rtol, atol = default_tolerances(dtype)
+    dtype = {torch.complex64: torch.float32, torch.complex128: torch.float64}.get(dtype, dtype)
     for info in op.decorators or ():
         tests = getattr(info, "cls_name", None), getattr(info, "device_type", None)
         if tests[0] not in (None, "TestCommon") or tests[1] not in (None, "cpu"):
             continue
         for override in getattr(info, "decorators", [info]):
-            if isinstance(override, toleranceOverride) and torch.float32 in override.d:
-                rtol = max(rtol, override.d[torch.float32].rtol)
-                atol = max(atol, override.d[torch.float32].atol)
-            elif isinstance(override, precisionOverride) and torch.float32 in override.d:
-                atol = max(atol, override.d[torch.float32])
+            if isinstance(override, toleranceOverride) and dtype in override.d:
+                rtol = max(rtol, override.d[dtype].rtol)
+                atol = max(atol, override.d[dtype].atol)
+            elif isinstance(override, precisionOverride) and dtype in override.d:
+                atol = max(atol, override.d[dtype])
     return rtol, atol
 
 
-def run_once(torch, op, sample, device):
-    """Forward results, and gradients where there are any. Tensors that the sample has on the CPU stay there."""
+def run_once(op, sample, device, way, exact=False):
+    """Forward results, and derivatives where there are any. Tensors that the sample has on the CPU stay there.
+
+    `exact`: in float64 and complex128.
+    """
     leaves = []
 
     def move(value):
         if not isinstance(value, torch.Tensor):
-            return value
+            return DOUBLES.get(value, value) if exact and isinstance(value, torch.dtype) else value
         moved = value.detach().clone()
-        moved = (moved.to(device) if value.device.type == "tpu" else moved).requires_grad_(value.requires_grad)
+        moved = moved.to(device) if value.device.type == "tpu" else moved
+        moved = moved.to(DOUBLES.get(moved.dtype, moved.dtype)) if exact else moved
+        moved.requires_grad_(value.requires_grad)
         if value.requires_grad:
             leaves.append(moved)
         return moved
@@ -163,89 +174,182 @@ def run_once(torch, op, sample, device):
     moved.args = tuple(place(value) for value in moved.args)
     moved.kwargs = {name: place(value) for name, value in moved.kwargs.items()}
     torch.manual_seed(1)
-    output = op(moved.input, *moved.args, **moved.kwargs)
-    with_grad = sample.output_process_fn_grad(output)
-    outputs = [t for t in flatten(torch, with_grad) if t.requires_grad and (t.is_floating_point() or t.is_complex())]
-    gradients = None
-    if outputs and leaves:
+    return WAYS[way].run(op, moved, leaves)
+
+
+def drawn_like(t, generator):
+    """Few bits: the same numbers in every type."""
+    parts = torch.randn([*t.shape, 2] if t.is_complex() else t.shape, generator=generator).bfloat16()
+    parts = parts.to(torch.empty(0, dtype=t.dtype).real.dtype)
+    return (torch.view_as_complex(parts) if t.is_complex() else parts).to(t.device)
+
+
+class Backward:
+    """Results, and gradients of the inputs that ask for them."""
+
+    @staticmethod
+    def takes(op):
+        return True
+
+    @staticmethod
+    def run(op, sample, leaves):
+        output = op(sample.input, *sample.args, **sample.kwargs)
+        with_grad = flatten(sample.output_process_fn_grad(output))
+        outputs = [t for t in with_grad if t.requires_grad and (t.is_floating_point() or t.is_complex())]
+        gradients = None
+        if outputs and leaves:
+            generator = torch.Generator().manual_seed(2)
+            seeds = [drawn_like(t, generator) for t in outputs]
+            try:
+                gradients = torch.autograd.grad(outputs, leaves, seeds, allow_unused=True)
+            except Exception as error:
+                gradients = error
+        return flatten(output), gradients
+
+
+class ForwardAD:
+    """Results, and what their tangents are for drawn tangents of the inputs."""
+
+    @staticmethod
+    def takes(op):
+        return op.supports_forward_ad
+
+    @staticmethod
+    def run(op, sample, leaves):
+        ad = torch.autograd.forward_ad
         generator = torch.Generator().manual_seed(2)
-        seeds = [torch.randn(t.shape, generator=generator, dtype=t.dtype).to(t.device) for t in outputs]
-        try:
-            gradients = torch.autograd.grad(outputs, leaves, seeds, allow_unused=True)
-        except Exception as error:
-            gradients = error
-    return flatten(torch, output), gradients
+        with ad.dual_level():
+            duals = {id(leaf): ad.make_dual(leaf.detach(), drawn_like(leaf, generator)) for leaf in leaves}
+            sample = sample.transform(lambda value: duals.get(id(value), value))
+            output = flatten(op(sample.input, *sample.args, **sample.kwargs))
+            pairs = [ad.unpack_dual(t) for t in output]
+            return [p.primal.detach() for p in pairs], [p.tangent for p in pairs]
 
 
-def flatten(torch, result):
+class Out:
+    """Results in tensors that are given: empty ones, which grow, and ones with gaps, which keep their strides."""
+
+    @staticmethod
+    def takes(op):
+        return op.supports_out
+
+    @staticmethod
+    @torch.no_grad()
+    def run(op, sample, leaves):
+        def call(**out):
+            torch.manual_seed(1)
+            return op(sample.input, *sample.args, **sample.kwargs, **out)
+
+        plain = call()
+        results = flatten(plain)
+        grown = [t.new_empty(0) for t in results]
+        gaps = [t.new_zeros([*t.shape, 2])[..., 1] for t in results]
+        for out in (grown, gaps):
+            returned = flatten(call(out=out[0] if isinstance(plain, torch.Tensor) else tuple(out)))
+            if any(r is not o for r, o in zip(returned, out, strict=True)):
+                raise AssertionError("another tensor than out is returned")
+        return [*grown, *gaps, *(t._base for t in gaps)], None
+
+
+WAYS = {"backward": Backward, "forward-ad": ForwardAD, "out": Out}
+
+
+def flatten(result):
     if isinstance(result, torch.Tensor):
         return [result]
     if isinstance(result, list | tuple):
-        return [t for part in result for t in flatten(torch, part)]
+        return [t for part in result for t in flatten(part)]
     if isinstance(result, dict):
-        return [t for part in result.values() for t in flatten(torch, part)]
+        return [t for part in result.values() for t in flatten(part)]
     return []
 
 
 UNINITIALIZED = {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted", "resize_"}
+# Evaluation leaves no statistics on the CPU, and the running ones on other devices.
+STATISTICS = {"native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update"}
 
 
-def is_random(torch, op, sample, expected):
-    """True when the CPU gives other values from another seed: then only types and shapes can be compared."""
+def is_random(op, sample, expected, way):
+    """True when the CPU gives other values from other seeds: then only types and shapes can be compared."""
     manual_seed = torch.manual_seed
-    with unittest.mock.patch("torch.manual_seed", lambda seed: manual_seed(seed + 1)):  # the database sets its own too
-        again = run_once(torch, op, sample, "cpu")
-    for one, other in zip(expected, again, strict=True):
-        try:
-            if not isinstance(one, Exception):
-                torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True)
-        except (AssertionError, TypeError):
-            return True
+    for more in range(1, 25):
+
+        def seed_another(seed, more=more):  # the database sets seeds too
+            return manual_seed(seed + more)
+
+        with unittest.mock.patch("torch.manual_seed", seed_another):
+            again = run_once(op, sample, "cpu", way)
+        for one, other in zip(expected, again, strict=True):
+            try:
+                if not isinstance(one, Exception):
+                    torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True)
+            except (AssertionError, TypeError):
+                return True
     return False
 
 
-def compare(torch, op, expected, found, what, values):
+def as_near_as_the_cpu(op, expected, found, exact):
+    """True where `found` is off from the result in float64 by no more than twice what the CPU is, and the tolerance."""
+    if not isinstance(exact, torch.Tensor) or exact.shape != expected.shape or not exact.isfinite().all():
+        return False
+    rtol, atol = tolerance_of(op, expected.dtype)
+    of_the_cpu = (expected.detach() - exact).abs().max()
+    return bool(((found.detach().cpu() - exact).abs() <= atol + rtol * exact.abs() + 2 * of_the_cpu).all())
+
+
+def compare(op, expected, found, exact, what, values):
     if len(expected) != len(found):
         return f"{what}: {len(expected)} results on cpu, {len(found)} on tpu"
-    for one, other in zip(expected, found, strict=True):
+    for i, (one, other) in enumerate(zip(expected, found, strict=True)):
         if (one is None) != (other is None):
             return f"{what}: one is None"
         if one is None:
             continue
         if one.layout != torch.strided:
             one, other = one.to_dense(), other.to_dense()
+        if one.numel() == 0 and i > 0 and op.name in STATISTICS:
+            continue
         if one.shape != other.shape or one.dtype != other.dtype:
             return f"{what}: {one.dtype}{list(one.shape)} on cpu, {other.dtype}{list(other.shape)} on tpu"
         if not values:
             other.cpu()
             continue
-        single = one.dtype in (torch.float32, torch.complex64)
-        rtol, atol = tolerance_of(torch, op) if single else (None, None)
+        rtol, atol = tolerance_of(op, one.dtype)
         try:
             torch.testing.assert_close(
                 other.detach().cpu(), one.detach(), rtol=rtol, atol=atol, equal_nan=True, check_stride=False
             )
         except AssertionError as error:
-            return f"{what}: " + " ".join(str(error).split())[:200]
+            if exact is None or not as_near_as_the_cpu(op, one, other, exact[i]):
+                return f"{what}: " + " ".join(str(error).split())[:200]
     return None
 
 
-def check_sample(torch, op, sample, on_cpu):
+def difference(op, expected, found, exact, tier, values):
+    """Between pairs of results and derivatives: None, or the first in words."""
+    results, derivatives = zip(expected, found, exact, strict=True)
+    error = compare(op, *results, f"{tier} forward", values)
+    if error is None and isinstance(derivatives[1], Exception) and not isinstance(derivatives[0], Exception):
+        return f"{tier} derivatives: {type(derivatives[1]).__name__}: {derivatives[1]}"[:300]
+    if error is None and isinstance(derivatives[0], list | tuple) and isinstance(derivatives[1], list | tuple):
+        error = compare(op, *derivatives, f"{tier} derivatives", values)
+    return error
+
+
+def check_sample(op, sample, on_cpu, way):
     """None if right, else what is wrong."""
-    expected, expected_gradients = on_cpu
-    values = op.name not in UNINITIALIZED and not is_random(torch, op, sample, on_cpu)
+    values = op.name not in UNINITIALIZED
     failures = torch.tpu.metrics()["compile_failures"]
     for tier in ("tier 0", "tier 1"):
         try:
-            found, gradients = run_once(torch, op, sample, "tpu")
-            error = compare(torch, op, expected, found, f"{tier} forward", values)
-            if error is None and isinstance(gradients, Exception) and not isinstance(expected_gradients, Exception):
-                error = f"{tier} backward: {type(gradients).__name__}: {gradients}"[:300]
-            both = isinstance(gradients, tuple) and isinstance(expected_gradients, tuple)
-            if error is None and both:
-                error = compare(torch, op, expected_gradients, gradients, f"{tier} backward", values)
+            found = run_once(op, sample, "tpu", way)
+            error = difference(op, on_cpu, found, (None, None), tier, values)
+            if error is not None and values:
+                values = not is_random(op, sample, on_cpu, way)
+                exact = run_once(op, sample, "cpu", way, exact=True) if values else (None, None)
+                error = difference(op, on_cpu, found, exact, tier, values)
         except Exception as caught:
-            error = f"{tier} forward: {type(caught).__name__}: {caught}"[:300]
+            error = f"{tier}: {type(caught).__name__}: {caught}"[:300]
         if error is not None:
             return error
         torch.tpu.wait_for_compiles()
@@ -261,10 +365,10 @@ def check_sample(torch, op, sample, on_cpu):
 class Worker:
     """One worker process and the operators it still has to do."""
 
-    def __init__(self, indices, samples):
+    def __init__(self, indices, options):
         self.left = list(indices)
         environment = {**os.environ, "TORCH_TPU_COMPILE_AFTER": "1"}
-        command = [sys.executable, __file__, "--worker", ",".join(map(str, indices)), "--samples", str(samples)]
+        command = [sys.executable, __file__, "--worker", ",".join(map(str, indices)), *options]
         self.process = subprocess.Popen(
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -305,12 +409,12 @@ class Worker:
                 yield message
 
 
-def sweep(indices, names, samples, chunk, report):
+def sweep(indices, names, options, chunk, report):
     """Results of all operators, by index."""
     results = {}
     todo = list(indices)
     while todo:
-        worker = Worker(todo[:chunk], samples)
+        worker = Worker(todo[:chunk], options)
         generator = worker.results()
         while True:
             try:
@@ -358,14 +462,18 @@ def main():
     parser.add_argument("--ops", help="names, with commas between")
     parser.add_argument("--all", action="store_true", help="every sample of every operator")
     parser.add_argument("--samples", type=int, default=SAMPLES, help="at most so many of each operator")
+    parser.add_argument("--dtype", default="float32", help="of the samples: complex64, int64, ..")
+    parser.add_argument("--way", default="backward", choices=WAYS)
     parser.add_argument("--chunk", type=int, default=60, help="operators a worker process")
     parser.add_argument("-v", "--verbose", action="store_true")
     parser.add_argument("--in-process", action="store_true", help="in this process: no table, no verdict")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     args = parser.parse_args()
     samples = 0 if args.all else args.samples
+    dtype = getattr(torch, args.dtype)
+    options = ["--samples", str(samples), "--dtype", args.dtype, "--way", args.way]
     if args.worker:
-        run_worker([int(i) for i in args.worker.split(",")], samples)
+        run_worker([int(i) for i in args.worker.split(",")], samples, dtype, args.way)
         return 0
 
     from torch.testing._internal.common_methods_invocations import op_db
@@ -374,7 +482,7 @@ def main():
     wanted = set(args.ops.split(",")) if args.ops else None
     indices = [i for i, op in enumerate(op_db) if wanted is None or {op.name, names[i]} & wanted]
     if args.in_process:
-        run_worker(indices, samples)
+        run_worker(indices, samples, dtype, args.way)
         return 0
 
     def report(result):
@@ -382,7 +490,7 @@ def main():
             print(f"{result['name']}: {result['kind']}, {result['right']}/{result['samples']} {result['errors'][:2]}")
 
     start = time.time()
-    results = sweep(indices, names, samples, args.chunk, report)
+    results = sweep(indices, names, options, args.chunk, report)
     share, summary = write_table(results, args.output)
     print(f"{summary}; {time.time() - start:.0f} s; {args.output / 'table.md'}")
     return 0 if share >= BOUND else 1
