@@ -407,6 +407,12 @@ def test_norms_of_complex_numbers_into_given_tensors():
     check(lambda x, out: torch.linalg.vector_norm(x, out=out), torch.randn(5, dtype=torch.complex64), torch.zeros(()))
 
 
+def test_results_that_host_kernels_leave_conjugated():
+    factors, pivots = torch.linalg.lu_factor(torch.randn(3, 3, dtype=torch.complex64))
+    right = torch.randn(4, 3, dtype=torch.complex64)
+    check(lambda *given: torch.linalg.lu_solve(*given, left=False).resolve_conj(), factors, pivots, right)
+
+
 def test_a_number_that_a_host_kernel_reads_as_a_tensor():
     def f(x):
         return x / torch.scalar_tensor(4, dtype=torch.int64, device=x.device)
