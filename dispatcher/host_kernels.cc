@@ -348,7 +348,11 @@ void WriteBack(at::Tensor target, at::Tensor host) {
     target.copy_(host);
     return;
   }
-  if (target.sizes() != host.sizes()) target.resize_(host.sizes());
+  if (target.sizes() != host.sizes()) {  // it lies as the kernel left it
+    const size_t elements = at::detail::computeStorageNbytes(host.sizes(), host.strides(), 1);
+    target.resize_({static_cast<int64_t>(elements)});
+    target.as_strided_(host.sizes(), host.strides(), target.storage_offset());
+  }
   for (int64_t d = 0; d < target.dim(); ++d) {  // elements in one place, which the kernel gave it, are written once
     if (target.stride(d) != 0 || target.size(d) < 2) continue;
     target = target.narrow(d, 0, 1);

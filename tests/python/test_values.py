@@ -507,6 +507,16 @@ def test_one_loss_has_the_cpus_dimensions(classes):
     check(program, torch.linspace(-1, 1, classes), torch.tensor([2, 0, -1]).repeat(classes)[:classes])
 
 
+@pytest.mark.parametrize("shape", [(4, 3), (2, 3), (3, 3)])
+def test_what_host_kernels_resize_lies_as_they_leave_it(shape):
+    def program(a, b):
+        given = torch.zeros(20, device=a.device)[2:2]
+        solution = torch.linalg.lstsq(a, b).solution
+        return solution, torch.linalg.lstsq(a, b, out=(given, *(b.new_empty(0) for _ in range(3))))[0], given.exp()
+
+    check(program, torch.eye(*shape) + torch.randn(shape) / 20, torch.randn(shape[0], 2))
+
+
 @pytest.mark.parametrize("rows", [3, 100])
 def test_eigenvectors_lie_as_the_cpus_lie(rows):
     check(lambda x: torch.linalg.eig(x)[1].stride(), torch.eye(rows) + torch.arange(float(rows)).diag())
