@@ -9,46 +9,45 @@ namespace {
 // x less its maximum along `dim`, so that exp does not overflow.
 Tensor Shifted(Tensor x, int64_t dim) { return x - ir::Reduce(ir::ReduceKind::max, x, {dim}, true); }
 
-Tensor Input(AtenCall& c) { return c.as(0, OpMath(c.result_dtype())); }
+// A number is a row of one: not always 1, but NaN where it is infinite.
+Tensor Row(Tensor x) { return x.rank() == 0 ? ir::Reshape(x, {1}) : x; }
+Tensor Of(AtenCall& c, Tensor row) { return ir::Reshape(row, c.result_dims()); }
+
+Tensor Input(AtenCall& c) { return Row(c.as(0, OpMath(c.result_dtype()))); }
 
 Result Softmax(AtenCall& c) {  // (x, dim, half_to_float)
   Tensor x = Input(c);
-  if (x.rank() == 0) return c.emitter().Constant(x.dtype(), 1);
   int64_t dim = c.dim(1, x.rank());
   Tensor e = ir::Exp(Shifted(x, dim));
-  return e * (1 / ir::Sum(e, {dim}, true));  // one division a row
+  return Of(c, e * (1 / ir::Sum(e, {dim}, true)));  // one division a row
 }
 
 Result LogSoftmax(AtenCall& c) {
   Tensor x = Input(c);
-  if (x.rank() == 0) return c.emitter().Constant(x.dtype(), 0);
   int64_t dim = c.dim(1, x.rank());
   Tensor shifted = Shifted(x, dim);
-  return shifted - ir::Log(ir::Sum(ir::Exp(shifted), {dim}, true));
+  return Of(c, shifted - ir::Log(ir::Sum(ir::Exp(shifted), {dim}, true)));
 }
 
 Result SoftmaxBackward(AtenCall& c) {  // (dy, y, dim, input_dtype)
-  Tensor dy = c.as(0, c.float_compute()), y = c.as(1, c.float_compute());
-  if (y.rank() == 0) return c.emitter().Constant(y.dtype(), 0);
+  Tensor dy = Row(c.as(0, c.float_compute())), y = Row(c.as(1, c.float_compute()));
   Tensor weighted = dy * y;
-  return weighted - y * ir::Sum(weighted, {c.dim(2, y.rank())}, true);
+  return Of(c, weighted - y * ir::Sum(weighted, {c.dim(2, y.rank())}, true));
 }
 
 Result LogSoftmaxBackward(AtenCall& c) {
-  Tensor dy = c.as(0, c.float_compute()), y = c.as(1, c.float_compute());
-  if (y.rank() == 0) return c.emitter().Constant(y.dtype(), 0);
-  return dy - ir::Exp(y) * ir::Sum(dy, {c.dim(2, y.rank())}, true);
+  Tensor dy = Row(c.as(0, c.float_compute())), y = Row(c.as(1, c.float_compute()));
+  return Of(c, dy - ir::Exp(y) * ir::Sum(dy, {c.dim(2, y.rank())}, true));
 }
 
 // Rows that are -inf throughout (masked out) give 0.
 Result SafeSoftmax(AtenCall& c) {
   Tensor x = Input(c);
-  if (x.rank() == 0) return Result::Decline();
   int64_t dim = c.dim(1, x.rank());
   Tensor greatest = ir::Reduce(ir::ReduceKind::max, x, {dim}, true);
   Tensor masked = ir::Eq(greatest, -std::numeric_limits<double>::infinity());
   Tensor e = ir::Exp(x - ir::Select(masked, 0, greatest)), sum = ir::Sum(e, {dim}, true);
-  return ir::Select(masked, 0, e * (1 / sum));
+  return Of(c, ir::Select(masked, 0, e * (1 / sum)));
 }
 
 }  // namespace

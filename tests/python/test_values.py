@@ -407,6 +407,17 @@ def test_norms_of_complex_numbers_into_given_tensors():
     check(lambda x, out: torch.linalg.vector_norm(x, out=out), torch.randn(5, dtype=torch.complex64), torch.zeros(()))
 
 
+@pytest.mark.parametrize("number", [0.5, 1e30, torch.inf, -torch.inf, torch.nan])
+def test_softmax_of_a_number(number):
+    def program(x, y):
+        one, log = torch.softmax(x, 0), torch.log_softmax(x, -1)
+        slope = torch._softmax_backward_data(y, one, 0, torch.float32)
+        slope_of_log = torch._log_softmax_backward_data(y, log, 0, torch.float32)
+        return one, log, torch._safe_softmax(x, 0), slope, slope_of_log
+
+    check(program, torch.tensor(number), torch.tensor(2.0))
+
+
 def test_results_that_host_kernels_leave_conjugated():
     factors, pivots = torch.linalg.lu_factor(torch.randn(3, 3, dtype=torch.complex64))
     right = torch.randn(4, 3, dtype=torch.complex64)
