@@ -114,7 +114,7 @@ class StandIns {
  public:
   StandIns(const Operator& op, at::ArrayRef<c10::IValue> arguments, const Overlaps& overlaps, const Shrinking* shrink)
       : op_(op), arguments_(arguments), overlaps_(overlaps), shrink_(shrink) {}
-  bool shrunk() const { return shrink_ != nullptr; }
+  const Shrinking* shrinking() const { return shrink_; }  // null: they have the arguments' sizes
 
   torch::jit::Stack Make(Contents contents) const {
     torch::jit::Stack stack;
@@ -232,12 +232,45 @@ bool IsNotImplemented(const std::exception_ptr& error) {
   }
 }
 
-// False when a result has elements and should have none, or the reverse.
-bool AsInferred(const torch::jit::Stack& found, const torch::jit::Stack& inferred) {
+// What PyTorch infers for stand-ins; nothing where it refuses them.
+torch::jit::Stack InferredFor(const Operator& op, torch::jit::Stack stack) {
+  const auto infer = [](const at::Tensor& t) {
+    return t.defined() ? at::empty_strided(t.sizes(), t.strides(), t.options().device(c10::kMeta)) : t;
+  };
+  for (c10::IValue& v : stack) {
+    if (v.isTensor()) {
+      v = infer(v.toTensor());
+    } else if (v.isTensorList()) {
+      std::vector<at::Tensor> list = v.toTensorVector();
+      std::transform(list.begin(), list.end(), list.begin(), infer);
+      v = std::move(list);
+    } else if (v.isOptionalTensorList()) {
+      c10::List<std::optional<at::Tensor>> list;
+      for (const std::optional<at::Tensor>& t : v.toOptionalTensorVector()) {
+        list.push_back(t ? std::optional(infer(*t)) : std::nullopt);
+      }
+      v = std::move(list);
+    } else if (v.isGenerator() || v.isDevice()) {
+      v = v.isDevice() ? c10::IValue(c10::Device(c10::kMeta)) : c10::IValue();
+    }
+  }
+  try {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    op.op.callBoxed(stack);
+  } catch (...) {
+    stack.clear();
+  }
+  return stack;
+}
+
+// False when a result has other sizes than it should have, which are those of `inferred`, shrunk if the arguments are.
+bool AsInferred(const torch::jit::Stack& found, const torch::jit::Stack& inferred, const Shrinking* shrink) {
   for (size_t r = 0; r < std::min(found.size(), inferred.size()); ++r) {
     const std::vector<at::Tensor> one = TensorsOf(found[r]), other = TensorsOf(inferred[r]);
     for (size_t i = 0; i < std::min(one.size(), other.size()); ++i) {
-      if ((one[i].numel() == 0) != (other[i].numel() == 0)) return false;
+      const Shape whole{other[i].sizes().vec(), other[i].strides().vec()};
+      const std::vector<int64_t> sizes = shrink ? (*shrink)(whole.sizes, whole.strides).sizes : whole.sizes;
+      if (one[i].sizes() != sizes && (one[i].numel() != 1 || c10::multiply_integers(sizes) != 1)) return false;
     }
   }
   return true;
@@ -375,8 +408,8 @@ class Unheard final : public c10::WarningHandler {
 
 Trial Try(const Operator& op, const StandIns& stand_ins, const torch::jit::Stack& inferred) {
   Unheard unheard;
-  const c10::WarningUtils::WarningHandlerGuard guard(stand_ins.shrunk() ? &unheard
-                                                                        : c10::WarningUtils::get_warning_handler());
+  const c10::WarningUtils::WarningHandlerGuard guard(stand_ins.shrinking() ? &unheard
+                                                                           : c10::WarningUtils::get_warning_handler());
   Trial trial;
   std::string complaint;
   for (const Contents& contents : kContents) {
@@ -384,7 +417,10 @@ Trial Try(const Operator& op, const StandIns& stand_ins, const torch::jit::Stack
     torch::jit::Stack stack = stand_ins.Make(contents);
     const std::exception_ptr error = Complaint(op, stack, message);
     if (!error) {
-      const bool as_inferred = AsInferred(stack, inferred);
+      bool as_inferred = AsInferred(stack, inferred, stand_ins.shrinking());
+      if (!as_inferred && stand_ins.shrinking()) {  // results' sizes are computed from the arguments'
+        as_inferred = AsInferred(stack, InferredFor(op, stand_ins.Make(contents)), nullptr);
+      }
       return {{nullptr, as_inferred, !stack.empty()}, std::move(stack)};
     }
     const bool about_types = IsNotImplemented(error);  // whatever else is wrong with what the others hold

@@ -14,7 +14,7 @@ namespace tpu {
 // What the CPU's kernel said.
 struct HostCheck {
   std::exception_ptr complaint;
-  bool as_inferred = true;  // false: it leaves results empty that shape inference thinks full, or the reverse
+  bool as_inferred = true;  // false: it gives results other sizes than shape inference does
   bool accepted = false;    // it was tried and gave results
 
   // False: the call runs at once, on its own data, which decides. A complaint that stays the same whatever stand-ins
