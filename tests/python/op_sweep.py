@@ -5,7 +5,8 @@
     python tests/python/op_sweep.py --ops softmax,linalg.qr -v   some, with their errors
     python tests/python/op_sweep.py --in-process                 prints results only; torch_tpu.aot sees the fragments
     python tests/python/op_sweep.py --dtype complex64            other elements
-    python tests/python/op_sweep.py --way forward-ad             forward derivatives (out: results in given tensors)
+    python tests/python/op_sweep.py --way forward-ad             forward derivatives; other ways: results in given
+                                                                 tensors (out), in-place, inputs with gaps, lazy ones
 
 Each sample runs twice, with the compiles finished in between, so that tier 0 and tier 1 are both held to the CPU, at
 the tolerance of torch.testing.assert_close for the dtype or what the database states for the operator. Where they
@@ -256,7 +257,48 @@ class Out:
         return [*grown, *gaps, *(t._base for t in gaps)], None
 
 
-WAYS = {"backward": Backward, "forward-ad": ForwardAD, "out": Out}
+class InPlace(Backward):
+    """The operator's form that writes its input, a copy of the leaf."""
+
+    @staticmethod
+    def takes(op):
+        return op.inplace_variant is not None
+
+    @staticmethod
+    def run(op, sample, leaves):
+        sample.input = sample.input.clone()
+        sample.output_process_fn_grad = lambda output: output
+        result, gradients = Backward.run(op.inplace_variant, sample, leaves)
+        if result[0] is not sample.input:
+            raise AssertionError("another tensor than the input is returned")
+        return result, gradients
+
+
+class Gaps(Backward):
+    """Inputs that do not lie densely in memory."""
+
+    @staticmethod
+    def run(op, sample, leaves):
+        sample = sample.noncontiguous()
+        given = flatten([sample.input, sample.args, sample.kwargs])
+        return Backward.run(op, sample, [t for t in given if t.requires_grad])
+
+
+class Lazy(Backward):
+    """Inputs that are views with the bits for negation and, of complex ones, conjugation."""
+
+    @staticmethod
+    def run(op, sample, leaves):
+        def view(t):
+            if not isinstance(t, torch.Tensor) or t.layout != torch.strided:
+                return t
+            t = t if t.dtype == torch.bool else torch._neg_view(-t)
+            return torch.conj(t.conj().clone()) if t.is_complex() else t
+
+        return Backward.run(op, sample.transform(view), leaves)
+
+
+WAYS = {"backward": Backward, "forward-ad": ForwardAD, "out": Out, "in-place": InPlace, "gaps": Gaps, "lazy": Lazy}
 
 
 def flatten(result):
