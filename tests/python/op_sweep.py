@@ -292,7 +292,7 @@ class Lazy(Backward):
         def view(t):
             if not isinstance(t, torch.Tensor) or t.layout != torch.strided:
                 return t
-            t = t if t.dtype == torch.bool else torch._neg_view(-t)
+            t = torch._neg_view(-t) if t.is_floating_point() or t.is_complex() else t
             return torch.conj(t.conj().clone()) if t.is_complex() else t
 
         return Backward.run(op, sample.transform(view), leaves)
