@@ -312,7 +312,7 @@ def flatten(result):
 
 
 UNINITIALIZED = {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted", "resize_"}
-# Evaluation leaves no statistics on the CPU, and the running ones on other devices.
+# Evaluation leaves no statistics on the CPU; PyTorch infers some for other devices, which nothing reads.
 STATISTICS = {"native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update"}
 
 
