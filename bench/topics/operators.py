@@ -43,6 +43,7 @@ def cases():
         "to bfloat16 and back": (lambda x: x.bfloat16().float(), [x]),
         "integers, //": (lambda i: i // 7, [whole]),
         "integers, %": (lambda i: i % 7, [whole]),
+        "integers, @": (lambda i: i[:256, :256] @ i[256:512, :256], [whole]),
         "where": (torch.where, [mask, x, y]),
         "masked_fill": (lambda x, m: x.masked_fill(m, 0), [x, mask]),
         "clamp": (lambda x: x.clamp(-1, 1), [x]),

@@ -72,6 +72,16 @@ def test_inner_products(dtype, length):
     check(program, x, y, rtol=2e-2, atol=2e-2) if dtype.itemsize == 2 else check(program, x, y, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8])
+def test_products_of_integers(dtype):
+    def program(x, y, z):
+        return x @ y, x @ z.t(), y.t() @ x.t(), x[0] @ y, x @ y[:, 0], torch.bmm(x[None], y[None]), x[:, :0] @ y[:0]
+
+    generator = torch.Generator().manual_seed(0)
+    shapes = (33, 70), (70, 41), (41, 70)
+    check(program, *(torch.randint(-9, 9, shape, generator=generator).to(dtype) for shape in shapes))
+
+
 @pytest.mark.parametrize("rows,depth,columns", [(20, 37, 45), (70, 530, 33), (1, 17, 3)])
 def test_products_of_half_precision(rows, depth, columns):
     """Sums in f32, rounded once; conversions keep what is no number, too large or too small."""
