@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from helpers import check
+from helpers import assert_same, check, compiled, on_both
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
@@ -134,3 +134,26 @@ def test_pooled_to_a_size_that_does_not_divide_a_long_one():
         return pooled.detach(), *torch.autograd.grad((pooled * torch.arange(1100, device=x.device)).sum(), x)
 
     check(program, torch.randn(1, 2, 3001, generator=torch.Generator().manual_seed(0)), rtol=1e-4, atol=1e-4)
+
+
+def grouped_operands(dtype, form):
+    generator = torch.Generator().manual_seed(0)
+    shapes = {"rows": ((16, 8), (4, 8, 24)), "columns": ((4, 8, 24), (24, 16)), "parts": ((8, 16), (16, 24))}[form]
+    operands = [torch.randn(shape, generator=generator).to(dtype) for shape in shapes]
+    return *operands, torch.tensor([3, 3, 9, 16], dtype=torch.int32)
+
+
+@pytest.mark.parametrize("form", ["rows", "columns", "parts"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_products_by_groups(dtype, form):
+    multiply = torch.nn.functional.grouped_mm
+
+    def program(a, b, ends, function=multiply):
+        a, b = a.requires_grad_(), b.requires_grad_()
+        product = function(a, b, offs=ends)
+        return product.detach(), *torch.autograd.grad(product.float().square().sum(), (a, b))
+
+    operands = grouped_operands(dtype, form)
+    check(program, *operands)
+    whole = compiled(lambda a, b, offs: multiply(a, b, offs=offs), fullgraph=True)
+    assert_same(on_both(program, *operands)[0], program(*(t.to("tpu") for t in operands), whole))

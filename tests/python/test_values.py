@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from helpers import EMBEDDED, assert_same, check, compiled, on_both
+from helpers import EMBEDDED, assert_same, check, compiled
 
 DTYPES = [
     torch.bool,
@@ -576,26 +576,3 @@ def test_isin(metrics):
 
     check(program, torch.arange(24).reshape(2, 3, 4) % 7, torch.tensor([[3, 5], [-1, 0]]))
     assert not torch.tpu.explain().host_kernels
-
-
-def grouped_operands(dtype, form):
-    generator = torch.Generator().manual_seed(0)
-    shapes = {"rows": ((16, 8), (4, 8, 24)), "columns": ((4, 8, 24), (24, 16)), "parts": ((8, 16), (16, 24))}[form]
-    operands = [torch.randn(shape, generator=generator).to(dtype) for shape in shapes]
-    return *operands, torch.tensor([3, 3, 9, 16], dtype=torch.int32)
-
-
-@pytest.mark.parametrize("form", ["rows", "columns", "parts"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_products_by_groups(dtype, form):
-    multiply = torch.nn.functional.grouped_mm
-
-    def program(a, b, ends, function=multiply):
-        a, b = a.requires_grad_(), b.requires_grad_()
-        product = function(a, b, offs=ends)
-        return product.detach(), *torch.autograd.grad(product.float().square().sum(), (a, b))
-
-    operands = grouped_operands(dtype, form)
-    check(program, *operands)
-    whole = compiled(lambda a, b, offs: multiply(a, b, offs=offs), fullgraph=True)
-    assert_same(on_both(program, *operands)[0], program(*(t.to("tpu") for t in operands), whole))
