@@ -39,12 +39,9 @@ absl::Status ExplainFragment(const FragmentEntry& entry, const absl::Status& sta
 
 }  // namespace
 
-bool Launch::Brief() const {
+bool Launch::RunsAnywhere() const {
   const Executable* executable = entry_->executables[stream_.device_index()].load(std::memory_order_acquire);
-  return executable != nullptr && executable->brief() &&
-         std::all_of(inputs.begin(), inputs.end(), [this](const Input& in) {
-           return !in.value || in.value->stream_ == &stream_ || in.value->done();
-         });
+  return executable != nullptr && executable->calls_per_launch() == 0;
 }
 
 void Launch::Run() {

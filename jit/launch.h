@@ -35,8 +35,8 @@ class Launch {
   bool fixed = false;
 
   void Run();
-  // It would be over within microseconds and waits for nothing but its own stream.
-  bool Brief() const;
+  // It asks no host kernel, which would see what the calling thread has set: it may run on any thread.
+  bool RunsAnywhere() const;
 
  private:
   // What a node gave at tier 0: a buffer, or with `window` (a "tpu::view") that window of it.

@@ -216,13 +216,16 @@ void Window::CollectOutputs() {
 
 void Window::Cut(CutReason reason, const std::string& what, const Value* value) {
   const std::string where = engine_.Where();  // before the lock, as in Record
-  std::lock_guard<std::mutex> lock(engine_.recording_lock());
+  std::unique_lock<std::mutex> lock(engine_.recording_lock());
   if (value != nullptr && InCluster() && part_ > 0) {
     if (value->epoch_ == epoch_ && value->id_ < expected_->cluster->parts[part_].results_begin) Split(true);
     if (!value->pending()) return;
   }
   PlaceHeld();
   CutLocked(reason, what, where);
+  Stream::Task claimed = std::exchange(claimed_, nullptr);
+  lock.unlock();
+  if (claimed) stream_.RunClaimed(std::move(claimed));
 }
 
 void Window::CutLocked(CutReason reason, const std::string& what, const std::string& where) {
@@ -254,7 +257,7 @@ void Window::CutLocked(CutReason reason, const std::string& what, const std::str
   Join(entry);
   if (!outputs_.empty()) {
     TagForJoin(*entry);
-    Launch(entry, std::move(inputs_), outputs_, 0, reason == CutReason::kRead);
+    Launch(entry, std::move(inputs_), outputs_, 0, reason == CutReason::kRead || reason == CutReason::kDataDependent);
   } else {
     tagged_ = 0;
   }
@@ -294,10 +297,14 @@ void Window::Launch(const FragmentRef& entry, std::vector<tpu::Launch::Input> in
   for (ValueId v : outputs) launch->outputs.push_back(results_[results_begin + v]);
   launch->passage = TimeLaunch(entry);
   launch->fixed = engine_.UpdateFixed();
-  awaited = awaited && launch->Brief();
+  uint64_t sequence = awaited && launch->RunsAnywhere() ? stream_.Claim() : 0;
   // The launch's own references are dropped right after the run, before it counts as completed.
   Stream::Task task = [launch = std::move(launch)] { launch->Run(); };
-  const uint64_t sequence = awaited ? stream_.EnqueueAwaited(std::move(task)) : stream_.Enqueue(std::move(task));
+  if (sequence != 0) {
+    claimed_ = std::move(task);
+  } else {
+    sequence = stream_.Enqueue(std::move(task));
+  }
   for (ValueId v : outputs) results_[results_begin + v]->sequence_ = sequence;
   engine_.Launched(entry);
 }

@@ -122,6 +122,7 @@ class Window {
   // In a cluster: the part that is being recorded, and what was recorded before it.
   size_t part_ = 0, part_nodes_ = 0;
   int64_t part_bytes_ = 0;
+  Stream::Task claimed_;          // a launch of the cut that is under way, which its caller runs once the lock is free
   std::atomic<bool> cold_{true};  // expected_ is null; read outside the lock as a hint
   std::vector<Node> nodes_;
   std::vector<ValueId> operands_;

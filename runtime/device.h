@@ -70,8 +70,6 @@ class Executable {
                               const Explainer& explain = nullptr) = 0;
   // How many nodes each launch hands to run_node (0 for most).
   virtual int calls_per_launch() const = 0;
-  // A launch takes microseconds, on the calling thread alone, and asks no host kernel.
-  virtual bool brief() const { return false; }
   // By label, in the order of the first; one launch of some is timed so. Empty where the device does not tell.
   virtual std::vector<KernelTime> kernel_times() const { return {}; }
 };

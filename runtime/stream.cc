@@ -48,13 +48,13 @@ void Blocking(const std::function<void()>& wait) {
 }
 
 struct Stream::Queue {
-  std::mutex mutex;              // guards tasks, asleep, and changes of borrowed, wake_at and stop
+  std::mutex mutex;              // guards tasks, asleep, and changes of claimed, wake_at and stop
   std::condition_variable work;  // the thread waits here for tasks
   std::condition_variable done;  // callers wait here for completion or room
   // The least sequence number that somebody sleeps for: completing it, and no other, costs a notify.
   std::atomic<uint64_t> wake_at{UINT64_MAX};
   std::atomic<bool> stop{false};
-  std::atomic<bool> borrowed{false};  // a caller runs a task in the thread's place
+  std::atomic<bool> claimed{false};  // a caller runs a task in the thread's place
   bool asleep = false;
   std::deque<Task> tasks;
   nanoseconds usual_gap{0};  // the thread's own: how long it lately waited for a task
@@ -118,29 +118,29 @@ uint64_t Stream::Enqueue(Task task) {
   return sequence;
 }
 
-uint64_t Stream::EnqueueAwaited(Task task) {
-  if (InForkedChild() || OnOwnThread()) return Enqueue(std::move(task));
+uint64_t Stream::Claim() {
+  if (InForkedChild() || OnOwnThread()) return 0;
+  const std::lock_guard lock(queue_->mutex);
+  if (enqueued() != completed() || queue_->claimed) return 0;
+  queue_->claimed = true;
+  enqueued_.store(completed() + 1, std::memory_order_release);
+  return enqueued();
+}
+
+void Stream::RunClaimed(Task task) {
+  Blocking([&] {
+    const Stream* const outer = std::exchange(own_stream, this);
+    task();
+    task = nullptr;
+    own_stream = outer;
+  });
+  Complete(completed() + 1);
   std::unique_lock lock(queue_->mutex);
-  if (enqueued() != completed() || queue_->borrowed) {
-    lock.unlock();
-    return Enqueue(std::move(task));
-  }
-  const uint64_t sequence = completed() + 1;
-  queue_->borrowed = true;
-  enqueued_.store(sequence, std::memory_order_release);
-  lock.unlock();
-  const Stream* const outer = std::exchange(own_stream, this);
-  task();
-  task = nullptr;
-  own_stream = outer;
-  Complete(sequence);
-  lock.lock();
-  queue_->borrowed = false;
+  queue_->claimed = false;
   const bool wake = queue_->asleep && !queue_->tasks.empty();
   if (wake) queue_->asleep = false;
   lock.unlock();
   if (wake) queue_->work.notify_one();
-  return sequence;
 }
 
 void Stream::WaitFor(uint64_t sequence) {
@@ -169,7 +169,7 @@ void Stream::SleepUntil(uint64_t sequence) {
 
 bool Stream::WaitForWork() {
   auto ready = [this] {
-    return (enqueued() > completed() && !queue_->borrowed.load(std::memory_order_acquire)) ||
+    return (enqueued() > completed() && !queue_->claimed.load(std::memory_order_acquire)) ||
            queue_->stop.load(std::memory_order_relaxed);
   };
   if (!ready()) {
@@ -194,7 +194,7 @@ void Stream::Run() {
     Task task;
     {
       std::lock_guard lock(queue_->mutex);
-      if (queue_->tasks.empty() || queue_->borrowed) continue;  // a caller was quicker
+      if (queue_->tasks.empty() || queue_->claimed) continue;  // a caller was quicker
       task = std::move(queue_->tasks.front());
       queue_->tasks.pop_front();
     }

@@ -32,7 +32,6 @@ class PlanExecutable final : public Executable {
   absl::Status Launch(absl::Span<Argument> inputs, absl::Span<BufferRef> outputs, const NodeRunner& run_node,
                       const Explainer& explain) override;
   int calls_per_launch() const override { return calls_; }
-  bool brief() const override { return brief_; }
   std::vector<KernelTime> kernel_times() const override;
 
  private:
@@ -71,7 +70,7 @@ class PlanExecutable final : public Executable {
   Device* const device_;
   Plan plan_;
   int calls_ = 0;
-  bool brief_ = false;
+  bool brief_ = false;      // its launches are too short to be timed
   int64_t tile_parts_ = 0;  // tiles that are in work at the same time, at most
   std::deque<Part> parts_;
   mutable std::atomic<int64_t> launches_{0}, timed_{0};

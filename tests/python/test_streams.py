@@ -1,6 +1,7 @@
 """Streams and events are real: order within a stream, independence between streams, events across them."""
 
 import json
+import threading
 import time
 
 import torch
@@ -125,3 +126,54 @@ def test_profiler_has_a_row_for_each_stream(tmp_path):
         calls = {e["name"]: e for e in events if e.get("cat") == "cpu_op"}
         product = next(e for e in spans if "mm" in e["name"])
         assert calls["aten::mm"]["ts"] <= product["ts"]
+
+
+def test_a_reader_that_computes_lets_other_threads_go_on():
+    """A launch that is awaited at once runs on the reader's thread, without Python's lock and that of recording."""
+    x = torch.rand(700, 700, device="tpu") / 400
+
+    def chain():
+        y = x
+        for _ in range(12):
+            y = y @ x
+        return y.sum().item()
+
+    for _ in range(20):
+        chain()
+    torch.tpu.wait_for_compiles()
+
+    def counted_beside(work):
+        counted, stop = 0, threading.Event()
+
+        def count():
+            nonlocal counted
+            while not stop.is_set():
+                counted += 1
+
+        thread = threading.Thread(target=count)
+        thread.start()
+        start = time.perf_counter()
+        work()
+        took = time.perf_counter() - start
+        stop.set()
+        thread.join()
+        return counted / took
+
+    alone = counted_beside(lambda: time.sleep(0.2))
+    assert counted_beside(lambda: [chain() for _ in range(10)]) > alone / 10
+
+
+def test_threads_that_read_on_one_stream():
+    wrong = []
+
+    def count(first):
+        for i in range(first, first + 300):
+            if (torch.full((3,), i, device="tpu") + 1).tolist() != [i + 1] * 3:
+                wrong.append(i)
+
+    threads = [threading.Thread(target=count, args=(1000 * t,)) for t in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []

@@ -42,31 +42,37 @@ TEST(Stream, RunsTasksInOrder) {
   EXPECT_EQ(stream.completed(), 1000u);
 }
 
-TEST(Stream, RunsAnAwaitedTaskOnTheCallersThreadWhenIdle) {
+TEST(Stream, RunsAClaimedTaskOnTheCallersThread) {
   Stream stream(nullptr, 0);
   std::thread::id ran_on;
-  EXPECT_EQ(stream.EnqueueAwaited([&] { ran_on = std::this_thread::get_id(); }), 1u);
+  EXPECT_EQ(stream.Claim(), 1u);
+  bool later = false;
+  EXPECT_EQ(stream.Enqueue([&] { later = true; }), 2u);
+  EXPECT_EQ(stream.Claim(), 0u);
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_FALSE(later);
+  stream.RunClaimed([&] { ran_on = std::this_thread::get_id(); });
   EXPECT_EQ(ran_on, std::this_thread::get_id());
   EXPECT_TRUE(stream.Done(1));
+  stream.WaitFor(2);
+  EXPECT_TRUE(later);
   bool ran = false;
   stream.WaitFor(stream.Enqueue([&] { ran = true; }));
   EXPECT_TRUE(ran);
 }
 
-TEST(Stream, QueuesAnAwaitedTaskBehindOthers) {
+TEST(Stream, IsNotClaimedWhileItIsBusy) {
   Gate gate;
   Stream stream(nullptr, 0);
   stream.Enqueue(gate.Task());
-  std::thread::id ran_on;
-  const uint64_t sequence = stream.EnqueueAwaited([&] { ran_on = std::this_thread::get_id(); });
-  EXPECT_EQ(sequence, 2u);
-  EXPECT_FALSE(stream.Done(sequence));
+  EXPECT_EQ(stream.Claim(), 0u);
   gate.Open();
-  stream.WaitFor(sequence);
-  EXPECT_NE(ran_on, std::this_thread::get_id());
+  stream.WaitFor(1);
+  EXPECT_EQ(stream.Claim(), 2u);
+  stream.RunClaimed([] {});
 }
 
-TEST(Stream, KeepsItsOrderWhenManyThreadsAwait) {
+TEST(Stream, KeepsItsOrderWhenManyThreadsClaimIt) {
   constexpr int kThreads = 4, kTasks = 2000;
   Stream stream(nullptr, 0);
   int inside = 0, ran = 0;  // guarded by the stream's order
@@ -80,7 +86,9 @@ TEST(Stream, KeepsItsOrderWhenManyThreadsAwait) {
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
       for (int i = 0; i < kTasks; ++i) {
-        stream.WaitFor((i + t) % 3 == 0 ? stream.Enqueue(task) : stream.EnqueueAwaited(task));
+        const uint64_t claimed = (i + t) % 3 == 0 ? 0 : stream.Claim();
+        if (claimed != 0) stream.RunClaimed(task);
+        stream.WaitFor(claimed != 0 ? claimed : stream.Enqueue(task));
       }
     });
   }
