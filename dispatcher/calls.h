@@ -2,9 +2,11 @@
 // same call again is one hash look-up.
 //
 // Operator is what a schema says, parsed once; Signature is an operator on kinds of operands with PyTorch's own shape
-// inference answered. Operators live as long as the process, signatures while anybody needs them. Any thread.
+// inference answered. Operators live as long as the process, signatures while anybody needs them. How the tensors in
+// arguments and results are listed, visited and replaced stands here too. Any thread.
 #pragma once
 
+#include <ATen/core/List.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
@@ -157,6 +159,36 @@ SignatureRef Infer(const Operator& op, at::ArrayRef<c10::IValue> arguments, cons
 
 // The tensor, or the tensors of the list, in an argument or result; absent ones are left out.
 std::vector<at::Tensor> TensorsOf(const c10::IValue& value);
+
+// visit(tensor) for every defined tensor of an argument, in order.
+template <typename Visit>
+void VisitTensors(const c10::IValue& value, ArgumentKind kind, Visit visit) {
+  if (kind == ArgumentKind::kTensor && value.isTensor()) {
+    if (value.toTensor().defined()) visit(value.toTensor());
+  } else if (kind == ArgumentKind::kTensorList && value.isList()) {
+    for (const c10::IValue& item : value.toListRef()) {
+      if (item.isTensor() && item.toTensor().defined()) visit(item.toTensor());
+    }
+  }
+}
+
+// The argument with map(tensor) for every defined tensor of it, in order.
+template <typename Map>
+c10::IValue MapTensors(const c10::IValue& value, ArgumentKind kind, Map map) {
+  const auto one = [&map](const at::Tensor& t) { return t.defined() ? map(t) : t; };
+  if (kind == ArgumentKind::kTensor && value.isTensor()) return one(value.toTensor());
+  if (kind != ArgumentKind::kTensorList || !value.isList()) return value;
+  if (value.isTensorList()) {
+    c10::List<at::Tensor> list;
+    for (const c10::IValue& item : value.toListRef()) list.push_back(one(item.toTensor()));
+    return list;
+  }
+  c10::List<std::optional<at::Tensor>> list;
+  for (const c10::IValue& item : value.toListRef()) {
+    list.push_back(item.isNone() ? std::nullopt : std::optional<at::Tensor>(one(item.toTensor())));
+  }
+  return list;
+}
 
 // Fills in what follows from the rest: content hash, boundary, and how it runs.
 void FinishCall(Call& call);

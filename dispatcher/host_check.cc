@@ -126,31 +126,16 @@ class StandIns {
  private:
   c10::IValue MakeOne(size_t i, Contents contents, std::vector<at::Tensor>& made) const {
     const c10::IValue& v = arguments_[i];
-    const auto stand_in = [&](const c10::IValue& item) {
-      const at::Tensor t = item.isNone() ? at::Tensor() : item.toTensor();
-      if (!t.defined()) return t;
-      made.push_back(TensorLike(t, made));
-      Fill(made.back(), contents);
-      return made.back();
-    };
-    if (v.isTensor()) return stand_in(v);
-    if (op_.kinds[i] == ArgumentKind::kTensorList && !v.isNone()) {
-      if (v.isTensorList()) {
-        c10::List<at::Tensor> list;
-        for (const c10::IValue& item : v.toListRef()) list.push_back(stand_in(item));
-        return list;
-      }
-      c10::List<std::optional<at::Tensor>> list;
-      for (const c10::IValue& item : v.toListRef()) {
-        list.push_back(item.isNone() ? std::nullopt : std::optional(stand_in(item)));
-      }
-      return list;
-    }
     if (op_.kinds[i] == ArgumentKind::kGenerator) {
       thread_local const at::Generator unshared = at::detail::createCPUGenerator();
       return unshared;
     }
-    return v.isDevice() ? c10::IValue(c10::Device(c10::kCPU)) : v;
+    if (v.isDevice()) return c10::Device(c10::kCPU);
+    return MapTensors(v, op_.kinds[i], [&](const at::Tensor& t) {
+      made.push_back(TensorLike(t, made));
+      Fill(made.back(), contents);
+      return made.back();
+    });
   }
 
   // `made`: of the tensors before it, with one of which it may share memory.
@@ -234,24 +219,15 @@ bool IsNotImplemented(const std::exception_ptr& error) {
 
 // What PyTorch infers for stand-ins; nothing where it refuses them.
 torch::jit::Stack InferredFor(const Operator& op, torch::jit::Stack stack) {
-  const auto infer = [](const at::Tensor& t) {
-    return t.defined() ? at::empty_strided(t.sizes(), t.strides(), t.options().device(c10::kMeta)) : t;
-  };
-  for (c10::IValue& v : stack) {
-    if (v.isTensor()) {
-      v = infer(v.toTensor());
-    } else if (v.isTensorList()) {
-      std::vector<at::Tensor> list = v.toTensorVector();
-      std::transform(list.begin(), list.end(), list.begin(), infer);
-      v = std::move(list);
-    } else if (v.isOptionalTensorList()) {
-      c10::List<std::optional<at::Tensor>> list;
-      for (const std::optional<at::Tensor>& t : v.toOptionalTensorVector()) {
-        list.push_back(t ? std::optional(infer(*t)) : std::nullopt);
-      }
-      v = std::move(list);
-    } else if (v.isGenerator() || v.isDevice()) {
-      v = v.isDevice() ? c10::IValue(c10::Device(c10::kMeta)) : c10::IValue();
+  for (size_t i = 0; i < stack.size(); ++i) {
+    if (op.kinds[i] == ArgumentKind::kGenerator) {
+      stack[i] = c10::IValue();
+    } else if (stack[i].isDevice()) {
+      stack[i] = c10::Device(c10::kMeta);
+    } else {
+      stack[i] = MapTensors(stack[i], op.kinds[i], [](const at::Tensor& t) {
+        return at::empty_strided(t.sizes(), t.strides(), t.options().device(c10::kMeta));
+      });
     }
   }
   try {

@@ -265,7 +265,7 @@ class HostTensors {
   HostTensors(const Operator& op, bool share) : op_(op), share_(share) {}
 
   at::Tensor Of(const at::Tensor& t, bool mutated) {
-    if (!t.defined() || t.device().type() != c10::DeviceType::PrivateUse1) return t;
+    if (t.device().type() != c10::DeviceType::PrivateUse1) return t;
     at::Tensor host = IsPlain(t) ? OfPlain(t, mutated) : t.cpu();  // a copy
     // Some kernels make what only their derivatives read if one is asked for.
     return t.requires_grad() ? host.set_requires_grad(true) : host;
@@ -304,25 +304,6 @@ class HostTensors {
   std::unordered_map<const TpuStorage*, at::Tensor> copies_;
   std::unordered_map<const c10::TensorImpl*, at::Tensor> made_;
 };
-
-c10::IValue ToHost(HostTensors& tensors, const c10::IValue& v, bool mutated) {
-  const auto one = [&](const at::Tensor& t) { return tensors.Of(t, mutated); };
-  if (v.isTensor()) return one(v.toTensor());
-  if (v.isTensorList()) {
-    c10::List<at::Tensor> list;
-    for (const c10::IValue& item : v.toListRef()) list.push_back(one(item.toTensor()));
-    return list;
-  }
-  if (v.isOptionalTensorList()) {
-    c10::List<std::optional<at::Tensor>> list;
-    for (const c10::IValue& item : v.toListRef()) {
-      list.push_back(item.isNone() ? std::nullopt : std::optional(one(item.toTensor())));
-    }
-    return list;
-  }
-  if (v.isDevice()) return c10::Device(c10::kCPU);
-  return v;
-}
 
 // A result of a host kernel, on the device: where it lies, when that is the device's memory.
 c10::IValue ToDevice(const c10::IValue& v, c10::DeviceIndex device) {
@@ -386,7 +367,9 @@ void RunNow(const Operator& op, torch::jit::Stack& stack) {
   HostTensors tensors(op, WritesOverItself(op, arguments) || !FindOverlaps(op, arguments).empty());
   torch::jit::Stack host;
   for (size_t i = 0; i < n; ++i) {
-    host.push_back(ToHost(tensors, arguments[i], op.Writes(static_cast<int>(i))));
+    const bool mutated = op.Writes(static_cast<int>(i));
+    host.push_back(MapTensors(arguments[i], op.kinds[i], [&](const at::Tensor& t) { return tensors.Of(t, mutated); }));
+    if (host.back().isDevice()) host.back() = c10::Device(c10::kCPU);
     if (op.kinds[i] == ArgumentKind::kGenerator && op.seeded) {
       const auto generator = arguments[i].isNone() ? std::nullopt : std::optional(arguments[i].toGenerator());
       const auto [seed, offset] = ReservePhilox(generator, 4, device);

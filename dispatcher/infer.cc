@@ -25,31 +25,11 @@ namespace {
 using StandIn = at::Tensor (*)(const at::Tensor&);
 
 c10::IValue Replace(const c10::IValue& value, ArgumentKind kind, StandIn stand_in) {
-  const auto replace = [&](const at::Tensor& t) {
-    return !t.defined() || t.device().type() != c10::DeviceType::PrivateUse1 ? t : stand_in(t);
-  };
-  switch (kind) {
-    case ArgumentKind::kTensor:
-      return value.isNone() ? value : c10::IValue(replace(value.toTensor()));
-    case ArgumentKind::kTensorList: {
-      if (value.isNone()) return value;
-      if (value.isTensorList()) {
-        c10::List<at::Tensor> list;
-        for (const c10::IValue& item : value.toListRef()) list.push_back(replace(item.toTensor()));
-        return list;
-      }
-      c10::List<std::optional<at::Tensor>> list;
-      for (const c10::IValue& item : value.toListRef()) {
-        list.push_back(item.isNone() ? std::nullopt : std::optional(replace(item.toTensor())));
-      }
-      return list;
-    }
-    case ArgumentKind::kGenerator:
-      return c10::IValue();
-    default:
-      if (value.isDevice()) return c10::Device(c10::kMeta);
-      return value;
-  }
+  if (kind == ArgumentKind::kGenerator) return c10::IValue();
+  if (value.isDevice()) return c10::Device(c10::kMeta);
+  return MapTensors(value, kind, [stand_in](const at::Tensor& t) {
+    return t.device().type() != c10::DeviceType::PrivateUse1 ? t : stand_in(t);
+  });
 }
 
 // The arguments with stand-ins for the device's tensors.

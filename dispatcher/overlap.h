@@ -30,16 +30,4 @@ Overlaps FindOverlaps(const Operator& op, at::ArrayRef<c10::IValue> arguments);
 // Whether a tensor that the call writes has elements in one place (it is expanded).
 bool WritesOverItself(const Operator& op, at::ArrayRef<c10::IValue> arguments);
 
-// visit(tensor) for every defined tensor of an argument, in order.
-template <typename Visit>
-void VisitTensors(const c10::IValue& value, ArgumentKind kind, Visit visit) {
-  if (kind == ArgumentKind::kTensor && value.isTensor()) {
-    if (value.toTensor().defined()) visit(value.toTensor());
-  } else if (kind == ArgumentKind::kTensorList && value.isList()) {
-    for (const c10::IValue& item : value.toListRef()) {
-      if (item.isTensor() && item.toTensor().defined()) visit(item.toTensor());
-    }
-  }
-}
-
 }  // namespace tpu
