@@ -42,7 +42,7 @@ absl::StatusOr<std::vector<KernelWriter>> WritersOf(llvm::ArrayRef<Operation*> a
           absl::StrCat(at_size.front()->getName().getStringRef().str(), " and ", op->getName().getStringRef().str()));
     }
     if (IsSpecialOp(op)) {
-      writers.push_back(SpecialWriter(op));
+      writers.push_back(SpecialWriter(op, Tuning()));
       continue;
     }
     auto nest = NestOf(mlir::cast<ir::FusionOp>(op));

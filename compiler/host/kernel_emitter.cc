@@ -25,10 +25,7 @@ constexpr int64_t kSquare = 8;                // is transposed in registers
 class Emitter : private NestValues {
  public:
   Emitter(const LoopNest& nest, llvm::Module& module, const Tuning& tuning, KernelNumbers* numbers)
-      : NestValues(nest, module, tuning.prefetch, numbers),
-        registers_(tuning.registers),
-        task_us_(tuning.task_us),
-        tile_(tuning.tile) {}
+      : NestValues(nest, module, tuning.prefetch, numbers), tuning_(tuning), tile_(tuning.tile) {}
 
   KernelShape Emit();
 
@@ -62,7 +59,7 @@ class Emitter : private NestValues {
   void BlockItem(Value* begin, Value* end, int64_t count);
   void BlockPass(int phase, Value* begin, Value* end, int64_t count);
 
-  const int registers_, task_us_;
+  const Tuning tuning_;
   const int64_t tile_;
   int max_width_ = 1;
   int tiled_ = -1;  // a kept loop of which an item covers tile_ positions
@@ -83,7 +80,7 @@ void Emitter::ChooseWidth() {
                                                ir::CoshOp, ir::AsinhOp, ir::AcoshOp, ir::AtanhOp>(node.op));
   }
   int lanes = std::max(VectorBits() / 32, 4);
-  max_width_ = calls ? 4 : gathers ? 8 : widest == 8 ? lanes : heavy > 0 ? 2 * lanes : registers_ * lanes;
+  max_width_ = calls ? 4 : gathers ? 8 : widest == 8 ? lanes : heavy > 0 ? 2 * lanes : tuning_.registers * lanes;
   if (heavy > 0 && widest == 8) max_width_ = lanes;
   const int64_t inner = nest_.loops.empty() ? 1 : InnerCount();
   while (inner >= 0 && max_width_ > 1 && max_width_ > inner) max_width_ /= 2;
@@ -514,12 +511,16 @@ KernelShape Emitter::Emit() {
   KernelFrame::Finish(non_temporal_);
 
   const int64_t extent = shape.rows * ((shape.row + shape.block - 1) / shape.block);
-  double item = std::max(1.0, nest_.Cost() / static_cast<double>(std::max<int64_t>(extent, 1)));
-  shape.grain = std::clamp<int64_t>(static_cast<int64_t>(1000 * task_us_ / item), 1, std::max<int64_t>(extent, 1));
+  shape.grain = GrainFor(tuning_, nest_.Cost() / static_cast<double>(std::max<int64_t>(extent, 1)), extent);
   return shape;
 }
 
 }  // namespace
+
+int64_t GrainFor(const Tuning& tuning, double item_nanoseconds, int64_t extent) {
+  return std::clamp<int64_t>(static_cast<int64_t>(1000 * tuning.task_us / std::max(1.0, item_nanoseconds)), 1,
+                             std::max<int64_t>(extent, 1));
+}
 
 KernelShape EmitKernel(const LoopNest& nest, llvm::Module& module, const Tuning& tuning, KernelNumbers* numbers) {
   return Emitter(nest, module, tuning, numbers).Emit();

@@ -24,6 +24,9 @@ struct KernelShape {
   int64_t grain = 1;       // items that are worth a task of their own
 };
 
+// How many of `extent` items that take so long each are worth a task of their own.
+int64_t GrainFor(const Tuning& tuning, double item_nanoseconds, int64_t extent);
+
 KernelShape EmitKernel(const LoopNest& nest, llvm::Module& module, const Tuning& tuning,
                        KernelNumbers* numbers = nullptr);
 

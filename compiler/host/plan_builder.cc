@@ -292,7 +292,7 @@ void Builder::FindOverwrites(const LoopNest& nest, const Step& step) {
 }
 
 absl::Status Builder::AddSpecial(Operation* op) {
-  auto kernel = source_(op, SpecialWriter(op));
+  auto kernel = source_(op, SpecialWriter(op, tuning_));
   if (!kernel.ok()) return kernel.status();
   const llvm::SmallVector<Value> inputs = SpecialInputs(op);
   Step step;

@@ -14,7 +14,6 @@ namespace {
 using llvm::Value;
 using Shape = llvm::ArrayRef<int64_t>;
 
-constexpr double kTaskNanoseconds = 30000;
 constexpr int64_t kColumns = 64;  // of a slab that one item updates
 
 Shape ShapeOf(mlir::Value v) { return mlir::cast<mlir::RankedTensorType>(v.getType()).getShape(); }
@@ -28,15 +27,10 @@ mlir::Attribute SplatOf(mlir::Value v) {
   return value.isSplat() ? mlir::Attribute(value) : nullptr;
 }
 
-int64_t GrainFor(double item_nanoseconds, int64_t extent) {
-  return std::clamp<int64_t>(static_cast<int64_t>(kTaskNanoseconds / std::max(1.0, item_nanoseconds)), 1,
-                             std::max<int64_t>(extent, 1));
-}
-
 class Special : private KernelFrame {
  public:
-  Special(mlir::Operation* op, llvm::Module& module, size_t inputs, KernelNumbers* numbers)
-      : KernelFrame(module, inputs + op->getNumResults(), numbers), op_(op), inputs_(inputs) {}
+  Special(mlir::Operation* op, llvm::Module& module, const Tuning& tuning, size_t inputs, KernelNumbers* numbers)
+      : KernelFrame(module, inputs + op->getNumResults(), numbers), op_(op), tuning_(tuning), inputs_(inputs) {}
 
   KernelShape Scatter();      // scatter: [outer, dim, inner] of positions
   KernelShape ScatterRows();  // scatter_rows
@@ -52,6 +46,7 @@ class Special : private KernelFrame {
   void Update(ir::ScatterKind kind, Value* at, Value* update);
 
   mlir::Operation* op_;
+  const Tuning tuning_;
   const size_t inputs_;
 };
 
@@ -97,7 +92,7 @@ KernelShape Special::Scatter() {
   shape.rows = Product(base.take_front(dim));
   double updates = static_cast<double>(Product(at)) / static_cast<double>(std::max<int64_t>(shape.rows, 1));
   const auto filled = static_cast<double>(BaseOf(op) ? 0 : slab);
-  shape.grain = GrainFor(filled * 0.2 + updates * 2, shape.rows);
+  shape.grain = GrainFor(tuning_, filled * 0.2 + updates * 2, shape.rows);
   llvm::SmallVector<int64_t> base_strides(base.size(), 1), strides(base.size(), 1);
   for (size_t d = base.size(); d-- > 1;) {
     base_strides[d - 1] = base_strides[d] * base[d];
@@ -142,7 +137,7 @@ KernelShape Special::ScatterRows() {
   int64_t block = std::min(inner, kColumns), blocks = (inner + block - 1) / std::max<int64_t>(block, 1);
   KernelShape shape;
   shape.rows = outer * blocks;
-  shape.grain = GrainFor(static_cast<double>(((BaseOf(op) ? 0 : rows) + count * 2) * block) * 0.2, shape.rows);
+  shape.grain = GrainFor(tuning_, static_cast<double>(((BaseOf(op) ? 0 : rows) + count * 2) * block) * 0.2, shape.rows);
   mlir::Type element = ElementOf(op.getUpdates());
   For(begin(), end(), 1, [&](Value* item) {
     Value* o = b_.CreateUDiv(item, I64(blocks));
@@ -190,7 +185,7 @@ KernelShape Special::Scan() {
   int lanes = inner % 8 == 0 ? 8 : 1;
   KernelShape shape;
   shape.rows = outer * (inner / lanes);
-  shape.grain = GrainFor(static_cast<double>(size * lanes), shape.rows);
+  shape.grain = GrainFor(tuning_, static_cast<double>(size * lanes), shape.rows);
   Value* slot = EntryAlloca(ops_.RegisterType(running, lanes));
   For(begin(), end(), 1, [&](Value* item) {
     Value* column = b_.CreateMul(b_.CreateURem(item, I64(inner / lanes)), I64(lanes));
@@ -217,7 +212,7 @@ KernelShape Special::Sort() {
   mlir::Type element = ElementOf(op.getX());
   KernelShape shape;
   shape.rows = outer * inner;
-  shape.grain = GrainFor(static_cast<double>(size) * 30, shape.rows);
+  shape.grain = GrainFor(tuning_, static_cast<double>(size) * 30, shape.rows);
   llvm::Type* i64 = b_.getInt64Ty();
   llvm::Type* pointer = llvm::PointerType::get(module_.getContext(), 0);
   auto callee = module_.getOrInsertFunction(
@@ -257,9 +252,9 @@ llvm::SmallVector<mlir::Value> SpecialInputs(mlir::Operation* op) {
   return llvm::to_vector(llvm::drop_begin(op->getOperands(), scatters ? 1 : 0));
 }
 
-KernelWriter SpecialWriter(mlir::Operation* op) {
-  return [op](llvm::Module& module, KernelNumbers* numbers) {
-    Special emitter(op, module, SpecialInputs(op).size(), numbers);
+KernelWriter SpecialWriter(mlir::Operation* op, const Tuning& tuning) {
+  return [op, tuning](llvm::Module& module, KernelNumbers* numbers) {
+    Special emitter(op, module, tuning, SpecialInputs(op).size(), numbers);
     if (mlir::isa<ir::ScatterOp>(op)) return emitter.Scatter();
     if (mlir::isa<ir::ScatterRowsOp>(op)) return emitter.ScatterRows();
     if (mlir::isa<ir::ScanOp>(op)) return emitter.Scan();

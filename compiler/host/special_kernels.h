@@ -21,7 +21,7 @@ bool IsMadeInside(mlir::Operation* op, mlir::Value operand);
 mlir::Value BaseOf(mlir::Operation* op);
 // Its operands in the order of its pointers; the results follow.
 llvm::SmallVector<mlir::Value> SpecialInputs(mlir::Operation* op);
-KernelWriter SpecialWriter(mlir::Operation* op);
+KernelWriter SpecialWriter(mlir::Operation* op, const Tuning& tuning);
 
 }  // namespace tpu::host
 

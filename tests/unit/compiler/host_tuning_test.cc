@@ -28,6 +28,13 @@ constexpr char kTurned[] = R"(
     return %s : tensor<333x200xf32>
   })";
 
+// No loop nest.
+constexpr char kScan[] = R"(
+  func.func @fragment(%x: tensor<2000x100xf32>) -> tensor<2000x100xf32> {
+    %y = tpu.scan sum %x along 1 : tensor<2000x100xf32>
+    return %y : tensor<2000x100xf32>
+  })";
+
 // A product, a square and a product; 200 = 12 panels and a part.
 constexpr char kProducts[] = R"(
   func.func @fragment(%x: tensor<200x96xf32>, %w: tensor<96x160xf32>, %v: tensor<160x70xf32>) -> tensor<200x70xf32> {
@@ -99,6 +106,7 @@ TEST(HostTuning, OrderOfLoopsAndSizeOfTasksCanBeTurned) {
   EXPECT_TRUE(changes(kTurned, &Tuning::tile, 0));
   EXPECT_FALSE(changes(kKernels, &Tuning::tile, 0));
   EXPECT_TRUE(changes(kKernels, &Tuning::task_us, 100));
+  EXPECT_TRUE(changes(kScan, &Tuning::task_us, 100));
 }
 
 // Whether the code asks memory for what it will read, which a tuning can leave out.
