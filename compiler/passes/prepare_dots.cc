@@ -1,7 +1,7 @@
 // Pass prepare-dots: every dot becomes [batch.., m, k] x [batch.., k, n], either of which may be turned, by views of
 // its operands; products that no matrix library serves (integers, bool), or not well (of one row and one column),
 // become multiplications and sums.
-#include <utility>
+#include <numeric>
 
 #include "compiler/ir/dialect.h"
 #include "compiler/ir/types.h"
@@ -15,7 +15,7 @@ using mlir::RankedTensorType;
 using mlir::Value;
 using Dims = llvm::SmallVector<int64_t>;
 
-constexpr int64_t kLanes = 8;
+constexpr int64_t kLanes = 8;  // of a sum's vectors: where rhs has fewer columns, they lie along k instead
 
 int64_t SizeOf(llvm::ArrayRef<int64_t> shape, llvm::ArrayRef<int64_t> dims) {
   int64_t n = 1;
@@ -55,30 +55,19 @@ bool LiesTurned(llvm::ArrayRef<int64_t> batch, llvm::ArrayRef<int64_t> first, ll
   return !first.empty() && !second.empty() && llvm::is_sorted(order);
 }
 
-// sum over k of lhs[.., m, k] * rhs[.., k, n], as [.., m, k, n], or as [.., m, n, k] where rhs lies turned: its last
-// dim is then the one along which rhs lies side by side.
+// sum over k of lhs[.., m, k] * rhs[.., k, n], or rhs[.., n, k] where it is turned: of products [.., m, k, n] or
+// [.., m, n, k], along whose last dim rhs lies side by side.
 Value MultiplyAndSum(mlir::OpBuilder& b, mlir::Location loc, Value lhs, Value rhs, bool turned, mlir::Type out) {
   auto left = ir::TensorTypeOf(lhs).getShape(), right = ir::TensorTypeOf(rhs).getShape();
-  size_t batch = left.size() - 2;
-  const int64_t m = static_cast<int64_t>(batch), k = turned ? m + 2 : m + 1, n = turned ? m + 1 : m + 2;
-  Dims sizes(left.take_front(batch + 1));
-  sizes.resize(batch + 3);
-  sizes[k] = left[batch + 1];
-  sizes[n] = right[batch + 1];
+  const auto m = static_cast<int64_t>(left.size()) - 2, k = turned ? m + 2 : m + 1;
+  Dims sizes(left.drop_back());
+  sizes.append(right.take_back(2).begin(), right.take_back(2).end());
   auto type = RankedTensorType::get(sizes, ir::TensorTypeOf(lhs).getElementType());
-  Dims left_dims, right_dims;
-  for (size_t d = 0; d < batch; ++d) {
-    left_dims.push_back(d);
-    right_dims.push_back(d);
-  }
+  Dims left_dims(m);
+  std::iota(left_dims.begin(), left_dims.end(), 0);
+  Dims right_dims = left_dims;
   left_dims.append({m, k});
-  right_dims.append({k, n});
-  if (turned) {
-    Dims swap(right_dims.begin(), right_dims.begin() + batch);
-    swap.append({m + 1, m});
-    rhs = ir::TransposeOp::create(b, loc, rhs, swap);
-    std::swap(right_dims[batch], right_dims[batch + 1]);
-  }
+  right_dims.append({m + 1, m + 2});
   Value product = ir::MulOp::create(b, loc, Value(ir::BroadcastOp::create(b, loc, type, lhs, left_dims)),
                                     Value(ir::BroadcastOp::create(b, loc, type, rhs, right_dims)));
   Value sum = ir::ReduceOp::create(b, loc, ir::ReduceKind::sum, product, Dims{k});
@@ -105,8 +94,8 @@ void Prepare(ir::DotOp op) {
       SizeOf(lhs_shape, left_free) == 1 && SizeOf(rhs_shape, right_free) == 1 && (element.isF32() || element.isF64());
   const bool library = !inner && (mlir::isa<mlir::FloatType>(element) || !element.isIntOrFloat());
   const bool turn_left = library && LiesTurned(op.getLhsBatch(), left_free, op.getLhsContract());
-  const bool right_lies_turned = LiesTurned(op.getRhsBatch(), op.getRhsContract(), right_free);
-  const bool turn_right = library && right_lies_turned;
+  const bool turn_right = LiesTurned(op.getRhsBatch(), op.getRhsContract(), right_free) ||
+                          (!library && SizeOf(rhs_shape, right_free) < kLanes);
   Value lhs = turn_left ? Arrange(b, loc, op.getLhs(), op.getLhsBatch(), op.getLhsContract(), left_free)
                         : Arrange(b, loc, op.getLhs(), op.getLhsBatch(), left_free, op.getLhsContract());
   Value rhs = turn_right ? Arrange(b, loc, op.getRhs(), op.getRhsBatch(), right_free, op.getRhsContract())
@@ -115,7 +104,7 @@ void Prepare(ir::DotOp op) {
   mlir::Type out = ir::TensorTypeOf(op.getResult()).getElementType();
   Value result;
   if (!library) {
-    result = MultiplyAndSum(b, loc, lhs, rhs, right_lies_turned || right.getShape().back() < kLanes, out);
+    result = MultiplyAndSum(b, loc, lhs, rhs, turn_right, out);
   } else {
     Dims batch, sizes;
     int64_t rank = left.getRank();

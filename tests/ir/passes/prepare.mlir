@@ -35,6 +35,16 @@ func.func @integer_dot(%a: tensor<5x7xi64>, %b: tensor<7x6xi64>) -> tensor<5x6xi
 }
 
 // -----
+// A right side that lies turned stays as it is: the sum runs along its rows.
+// CHECK-LABEL: @turned_integer_dot
+// CHECK-NOT: tpu.transpose
+// CHECK: tpu.reduce sum {{.*}} [2]
+func.func @turned_integer_dot(%a: tensor<5x7xi64>, %b: tensor<9x7xi64>) -> tensor<5x9xi64> {
+  %0 = tpu.dot %a, %b batch [] x [] contract [1] x [1] : (tensor<5x7xi64>, tensor<9x7xi64>) -> tensor<5x9xi64>
+  return %0 : tensor<5x9xi64>
+}
+
+// -----
 // CHECK-LABEL: @long_sum
 // CHECK: tpu.reduce sum {{.*}} [2]
 // CHECK: tpu.reduce sum {{.*}} [1]
