@@ -9,15 +9,17 @@
 namespace tpu::aten {
 namespace {
 
-// Input steps for one output step, as PyTorch's area_pixel_compute_scale gives it (in f32, as its kernels do).
-float Scale(int64_t in, int64_t out, double given) {
-  if (given > 0) return static_cast<float>(1.0 / given);
-  return static_cast<float>(in) / static_cast<float>(out);
+// Input steps for one output step, as PyTorch's area_pixel_compute_scale gives it: in the type in which it computes
+// positions (f32 for nearest neighbours).
+template <typename Real>
+double Scale(int64_t in, int64_t out, double given) {
+  if (given > 0) return static_cast<Real>(1.0 / given);
+  return static_cast<Real>(in) / static_cast<Real>(out);
 }
 
 // Where each output position of a nearest-neighbour resampling reads. exact: pixel centres are matched.
 Shape NearestPositions(int64_t in, int64_t out, double given, bool exact) {
-  float scale = Scale(in, out, given);
+  const auto scale = static_cast<float>(Scale<float>(in, out, given));
   Shape positions;
   for (int64_t o = 0; o < out; ++o) {
     float at = exact ? (o + 0.5f) * scale : o * scale;
@@ -89,12 +91,9 @@ struct Linear {
     Tensor low, high, share;
   };
   static Between Neighbours(Emitter& e, DType dtype, int64_t in, int64_t out, bool corners, double given) {
-    const auto step = [&](auto zero) -> double {
-      using Real = decltype(zero);
-      if (corners) return out > 1 ? static_cast<Real>(in - 1) / static_cast<Real>(out - 1) : zero;
-      return given > 0 ? static_cast<Real>(1 / given) : static_cast<Real>(in) / static_cast<Real>(out);
-    };
-    const double scale = dtype == DType::kFloat64 ? step(0.0) : step(0.0f), last = static_cast<double>(in - 1);
+    const auto step = dtype == DType::kFloat64 ? &Scale<double> : &Scale<float>;
+    const double scale = !corners ? step(in, out, given) : out > 1 ? step(in - 1, out - 1, 0) : 0;
+    const auto last = static_cast<double>(in - 1);
     Tensor o = e.Iota(dtype, {out}, 0);
     Tensor at = corners ? o * scale : ir::Max((o + 0.5) * scale - 0.5, 0);
     Tensor low = ir::Min(ir::Floor(at), last);

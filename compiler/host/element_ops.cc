@@ -37,6 +37,8 @@ llvm::Constant* Number(Value* like, double v) { return llvm::ConstantFP::get(lik
 
 int64_t ElementOps::BytesOf(mlir::Type element) { return ir::BytesOf(element); }
 
+llvm::Align ElementOps::AlignOf(mlir::Type element) { return llvm::Align(std::min<int64_t>(BytesOf(element), 8)); }
+
 llvm::Type* ElementOps::RegisterType(mlir::Type element, int width) {
   if (IsHalf(element) || element.isF32()) return Lanes(b_.getFloatTy(), width);
   if (element.isF64()) return Lanes(b_.getDoubleTy(), width);
@@ -72,15 +74,14 @@ Value* ElementOps::ToMemory(mlir::Type element, Value* value) {
 }
 
 Value* ElementOps::Load(mlir::Type element, Value* pointer, int width) {
-  return FromMemory(element, b_.CreateAlignedLoad(MemoryType(element, width), pointer,
-                                                  llvm::Align(std::min<int64_t>(BytesOf(element), 8))));
+  return FromMemory(element, b_.CreateAlignedLoad(MemoryType(element, width), pointer, AlignOf(element)));
 }
 
 void ElementOps::Store(mlir::Type element, Value* value, Value* pointer, bool non_temporal) {
   Value* stored = ToMemory(element, value);
   bool vector = stored->getType()->isVectorTy();
-  llvm::StoreInst* store = b_.CreateAlignedStore(
-      stored, pointer, llvm::Align(non_temporal && vector ? 32 : std::min<int64_t>(BytesOf(element), 8)));
+  llvm::StoreInst* store =
+      b_.CreateAlignedStore(stored, pointer, non_temporal && vector ? llvm::Align(32) : AlignOf(element));
   if (non_temporal && vector) {
     store->setMetadata(llvm::LLVMContext::MD_nontemporal,
                        llvm::MDNode::get(b_.getContext(), llvm::ConstantAsMetadata::get(b_.getInt32(1))));

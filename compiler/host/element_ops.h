@@ -18,6 +18,7 @@ class ElementOps {
   llvm::Type* RegisterType(mlir::Type element, int width);
   llvm::Type* MemoryType(mlir::Type element, int width);
   static int64_t BytesOf(mlir::Type element);
+  static llvm::Align AlignOf(mlir::Type element);  // in memory, at least
 
   llvm::Value* Load(mlir::Type element, llvm::Value* pointer, int width);
   void Store(mlir::Type element, llvm::Value* value, llvm::Value* pointer, bool non_temporal);

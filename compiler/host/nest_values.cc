@@ -253,8 +253,7 @@ Value* NestValues::LoadEverySecond(const NestNode& node) {
   llvm::SmallVector<Value*, 2> halves;
   for (int64_t from : {int64_t{0}, int64_t{width_} - 1}) {
     Value* at = At(pointers_[node.input], node.type, b_.CreateAdd(Scalar(node.index), b_.getInt64(from)));
-    halves.push_back(b_.CreateAlignedLoad(ops_.MemoryType(node.type, width_), at,
-                                          llvm::Align(std::min<int64_t>(ElementOps::BytesOf(node.type), 8))));
+    halves.push_back(b_.CreateAlignedLoad(ops_.MemoryType(node.type, width_), at, ElementOps::AlignOf(node.type)));
   }
   llvm::SmallVector<int> order;
   for (int i = 0; i < width_; ++i) order.push_back(2 * i < width_ ? 2 * i : 2 * i + 1);
@@ -274,7 +273,7 @@ Value* NestValues::LoadClamped(const NestNode& node, int clamp) {
   Value* mask = b_.CreateAnd(b_.CreateICmpSGE(position, b_.CreateVectorSplat(width_, b_.getInt64(0))),
                              b_.CreateICmpSLT(position, I64(symbol.size, position)));
   llvm::Type* element = ops_.MemoryType(node.type, 1);
-  const llvm::Align align(std::min<int64_t>(ElementOps::BytesOf(node.type), 8));
+  const llvm::Align align = ElementOps::AlignOf(node.type);
   Value* pointer = pointers_[node.input];
   Value* inside = b_.CreateAlignedLoad(element, At(pointer, node.type, Scalar(node.index)), align);
   Value* first = b_.CreateGEP(element, pointer, b_.CreateAdd(Scalar(rest), Scalar(symbol.of)));
@@ -343,8 +342,7 @@ Value* NestValues::LoadAt(int id) {
   Value* lanes = llvm::PoisonValue::get(ops_.MemoryType(node.type, width_));
   for (int i = 0; i < width_; ++i) {
     Value* at = At(pointer, node.type, b_.CreateExtractElement(index, i));
-    Value* one = b_.CreateAlignedLoad(ops_.MemoryType(node.type, 1), at,
-                                      llvm::Align(std::min<int64_t>(ElementOps::BytesOf(node.type), 8)));
+    Value* one = b_.CreateAlignedLoad(ops_.MemoryType(node.type, 1), at, ElementOps::AlignOf(node.type));
     lanes = b_.CreateInsertElement(lanes, one, i);
   }
   return ops_.FromMemory(node.type, lanes);

@@ -97,27 +97,28 @@ Value* VectorMath::ExpTail(Value* r) {
   return Fma(p, b_.CreateFMul(r, r), r);
 }
 
-Value* VectorMath::Exp(Value* x) {
-  if (!IsF32(x)) return Call("exp", {x});
+Value* VectorMath::Power(Value* x, double least, double most, llvm::function_ref<Reduced(Value*)> reduce) {
   // Comparisons are false for NaN, which so goes through. What underflows to 0 is not computed: a product that
   // underflows costs some processors a hundred cycles, and half of what a causal mask leaves are such.
-  Value* nothing = b_.CreateFCmpOLT(x, F(x, -104.0));
-  Value* clamped = b_.CreateSelect(b_.CreateFCmpOGT(x, F(x, 89.0)), F(x, 89.0), x);
+  Value* nothing = b_.CreateFCmpOLT(x, F(x, least));
+  Value* clamped = b_.CreateSelect(b_.CreateFCmpOGT(x, F(x, most)), F(x, most), x);
   clamped = b_.CreateSelect(nothing, F(x, 0.0), clamped);
-  const Reduced reduced = ReduceLn2(clamped);
+  const Reduced reduced = reduce(clamped);
   Value* y = Scale(b_.CreateFAdd(ExpTail(reduced.r), F(x, 1.0)), reduced);
   return b_.CreateSelect(nothing, F(x, 0.0), y);
 }
 
+Value* VectorMath::Exp(Value* x) {
+  if (!IsF32(x)) return Call("exp", {x});
+  return Power(x, -104.0, 89.0, [this](Value* clamped) { return ReduceLn2(clamped); });
+}
+
 Value* VectorMath::Exp2(Value* x) {
   if (!IsF32(x)) return Call("exp2", {x});
-  Value* nothing = b_.CreateFCmpOLT(x, F(x, -150.0));
-  Value* clamped = b_.CreateSelect(b_.CreateFCmpOGT(x, F(x, 129.0)), F(x, 129.0), x);
-  clamped = b_.CreateSelect(nothing, F(x, 0.0), clamped);
-  const auto [n, whole] = Nearest(clamped, 1);
-  Value* r = b_.CreateFMul(b_.CreateFSub(clamped, whole), F(x, 0.693147180559945309));
-  Value* y = Scale(b_.CreateFAdd(ExpTail(r), F(x, 1.0)), {n, whole, r});
-  return b_.CreateSelect(nothing, F(x, 0.0), y);
+  return Power(x, -150.0, 129.0, [this](Value* clamped) {
+    const auto [n, whole] = Nearest(clamped, 1);
+    return Reduced{n, whole, b_.CreateFMul(b_.CreateFSub(clamped, whole), F(clamped, 0.693147180559945309))};
+  });
 }
 
 Value* VectorMath::Expm1(Value* x) {
@@ -235,20 +236,23 @@ VectorMath::Quarters VectorMath::ReduceHalfPi(Value* x) {
   Value* turns = b_.CreateTrunc(b_.CreateBitCast(shifted, IntLike(wide)), IntLike(x));
   // Where two words of pi are not enough; hardly ever.
   Value* large = b_.CreateFCmpOGT(b_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x), F(x, 1e9));
-  return {turns, reduced, large};
+  return {turns, reduced, b_.CreateFPTrunc(reduced, x->getType()), large};
+}
+
+Value* VectorMath::IsOdd(Value* n) {
+  llvm::Type* ints = n->getType();
+  return b_.CreateICmpNE(b_.CreateAnd(n, llvm::ConstantInt::get(ints, 1)), llvm::ConstantInt::get(ints, 0));
 }
 
 Value* VectorMath::Tan(Value* x) {
   if (!IsF32(x)) return CallEach("tan", {x});
-  const auto [turns, reduced, large] = ReduceHalfPi(x);
-  llvm::Type* ints = IntLike(x);
-  Value* r = b_.CreateFPTrunc(reduced, x->getType());
+  const auto [turns, reduced, r, large] = ReduceHalfPi(x);
   Value* z = b_.CreateFMul(r, r);
   Value* p = Poly(
       z, {9.38540185543e-3, 3.11992232697e-3, 2.44301354525e-2, 5.34112807005e-2, 1.33387994085e-1, 3.33331568548e-1});
   // The sum and its inverse in f64: rounded once.
   Value* wide = b_.CreateFAdd(reduced, b_.CreateFPExt(b_.CreateFMul(b_.CreateFMul(p, z), r), reduced->getType()));
-  Value* odd = b_.CreateICmpNE(b_.CreateAnd(turns, llvm::ConstantInt::get(ints, 1)), llvm::ConstantInt::get(ints, 0));
+  Value* odd = IsOdd(turns);
   wide = b_.CreateSelect(odd, b_.CreateFDiv(F(wide, -1.0), wide), wide);
   Value* y = b_.CreateFPTrunc(wide, x->getType());
   return Rarely(large, y, [&] { return CallEach("tan", {x}); });
@@ -256,8 +260,7 @@ Value* VectorMath::Tan(Value* x) {
 
 Value* VectorMath::SinCos(Value* x, int quarter, const char* name) {
   if (!IsF32(x)) return CallEach(name, {x});
-  auto [turns, reduced, large] = ReduceHalfPi(x);
-  Value* r = b_.CreateFPTrunc(reduced, x->getType());
+  auto [turns, reduced, r, large] = ReduceHalfPi(x);
   llvm::Type* ints = IntLike(x);
   turns = b_.CreateAdd(turns, llvm::ConstantInt::get(ints, quarter));
   Value* z = b_.CreateFMul(r, r);
@@ -265,8 +268,7 @@ Value* VectorMath::SinCos(Value* x, int quarter, const char* name) {
   sine = Fma(b_.CreateFMul(sine, z), r, r);
   Value* cosine = Poly(z, {2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2});
   cosine = Fma(cosine, b_.CreateFMul(z, z), Fma(F(x, -0.5), z, F(x, 1.0)));
-  Value* odd = b_.CreateICmpNE(b_.CreateAnd(turns, llvm::ConstantInt::get(ints, 1)), llvm::ConstantInt::get(ints, 0));
-  Value* y = b_.CreateSelect(odd, cosine, sine);
+  Value* y = b_.CreateSelect(IsOdd(turns), cosine, sine);
   Value* sign = b_.CreateShl(b_.CreateAnd(turns, llvm::ConstantInt::get(ints, 2)), llvm::ConstantInt::get(ints, 30));
   y = b_.CreateBitCast(b_.CreateXor(b_.CreateBitCast(y, ints), sign), x->getType());
   return Rarely(large, y, [&] { return CallEach(name, {x}); });

@@ -53,14 +53,17 @@ class VectorMath {
   Reduced ReduceLn2(llvm::Value* x);
   llvm::Value* Scale(llvm::Value* y, const Reduced& by);  // y * 2^n
   llvm::Value* ExpTail(llvm::Value* r);                   // exp(r) - 1 for |r| <= ln2 / 2
+  // A power of x, by how that is reduced: 0 below `least`, and as at `most` beyond.
+  llvm::Value* Power(llvm::Value* x, double least, double most, llvm::function_ref<Reduced(llvm::Value*)> reduce);
   // log(x) = e * ln2 + log(m): e as float lanes, log(m).
   std::pair<llvm::Value*, llvm::Value*> LogParts(llvm::Value* x);
   llvm::Value* LogSpecials(llvm::Value* x, llvm::Value* result);
-  // x = turns * pi/2 + reduced (f64), and where |x| is too large for that.
+  // x = turns * pi/2 + reduced (f64), which is r in f32, and where |x| is too large for that.
   struct Quarters {
-    llvm::Value *turns, *reduced, *large;
+    llvm::Value *turns, *reduced, *r, *large;
   };
   Quarters ReduceHalfPi(llvm::Value* x);
+  llvm::Value* IsOdd(llvm::Value* n);
   llvm::Value* SinCos(llvm::Value* x, int quarter, const char* name);
   // `usual`, or otherwise() in the lanes that are set: computed only when one is, in a block of its own.
   llvm::Value* Rarely(llvm::Value* lanes, llvm::Value* usual, llvm::function_ref<llvm::Value*()> otherwise);
