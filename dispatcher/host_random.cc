@@ -238,13 +238,17 @@ class PhiloxCall {
     std::vector<int64_t> dims(call_.results[0].dims.begin(), call_.results[0].dims.end());
     const bool complex = IsComplex(result_type());
     if (complex) dims.push_back(2);
+    const at::Tensor t = MakeOf(dims, p, type);
+    return complex ? at::view_as_complex(t) : t;
+  }
+  at::Tensor MakeOf(at::IntArrayRef dims, const Parameters& p, c10::ScalarType type) const {
     at::Tensor t = at::empty(dims, at::TensorOptions(type));
     const size_t n = inputs_.size();
     const uint64_t seed = inputs_[n - 2].argument.scalar_bits, offset = inputs_[n - 1].argument.scalar_bits;
     if (type == c10::kFloat) Fill<float>(p, seed, offset, t);
     if (type == c10::kDouble) Fill<double>(p, seed, offset, t);
     if (type == c10::kLong) Fill<int64_t>(p, seed, offset, t);
-    return complex ? at::view_as_complex(t) : t;
+    return t;
   }
   at::Tensor Uniform(c10::ScalarType type) const { return Make({Draw::kUniform}, type); }
   at::Tensor Integers(int64_t low, int64_t high) const {
@@ -270,6 +274,7 @@ class PhiloxCall {
     return z;
   }
   std::vector<at::Tensor> Dropout() const;
+  at::Tensor Multinomial() const;
 
   const Call& call_;
   const absl::Span<const KernelInput> inputs_;
@@ -288,8 +293,20 @@ std::vector<at::Tensor> PhiloxCall::Dropout() const {  // (x, p, train) -> y, ma
   return {at::where(mask, x.to(type) * scale, at::zeros({}, type)), mask};
 }
 
+at::Tensor PhiloxCall::Multinomial() const {  // (p, count, replacement)
+  const at::Tensor p = TensorAt(0).to(TensorAt(0).scalar_type() == c10::kDouble ? c10::kDouble : c10::kFloat);
+  TORCH_CHECK(p.ge(0).logical_and_(p.lt(std::numeric_limits<double>::infinity())).all().item<bool>(),
+              "probability tensor contains either `inf`, `nan` or element < 0");
+  TORCH_CHECK(p.sum(-1).gt(0).all().item<bool>(), "invalid multinomial distribution (sum of probabilities <= 0)");
+  const at::Tensor drawn = MakeOf(p.sizes(), {Draw::kExponential}, p.scalar_type()).clamp_min_(0x1p-25);
+  const int64_t count = call_.results[0].dims.back();
+  if (count == 1) return p.div(drawn).argmax(-1, true);
+  return std::get<1>(p.div(drawn).sort(/*stable=*/true, -1, /*descending=*/true)).narrow(-1, 0, count).contiguous();
+}
+
 std::vector<at::Tensor> PhiloxCall::Run(std::string_view op) const {
   if (op == "native_dropout") return Dropout();
+  if (op == "multinomial") return {Multinomial()};
   if (op == "uniform") return {Make({Draw::kUniform, bits(), Number(1, 0), Number(2, 1)}, draw_type())};
   if (op == "normal_functional" || op == "normal") return {Normal(1, 2)};
   if (op == "normal.Tensor_float" || op == "normal.float_Tensor" || op == "normal.Tensor_Tensor") return {Normal(0, 1)};
@@ -341,7 +358,10 @@ bool DrawsPhilox(const Call& call) {
                                                          "bernoulli.p",
                                                          "bernoulli.float",
                                                          "bernoulli.Tensor"};
-  return known.contains(Plain(call));
+  const std::string op = Plain(call);
+  if (op != "multinomial") return known.contains(op);
+  const auto* replacement = std::get_if<bool>(&call.arguments[2].attribute);
+  return replacement == nullptr || !*replacement || call.results[0].dims.back() == 1;
 }
 
 std::vector<at::Tensor> DrawPhilox(const Call& call, absl::Span<const KernelInput> inputs,

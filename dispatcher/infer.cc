@@ -256,6 +256,11 @@ void DescribeResults(const Operator& op, const Inference& inference, Draft& d) {
     const c10::IValue& written = is_returned ? returned[alias - op.return_alias.begin()] : inference.arguments[m];
     for (const at::Tensor& t : TensorsOf(written)) AddResult(d, t);
   }
+  for (const OperandType& operand : d.call->operands) {  // some draw for each of an operand's elements
+    if (operand.is_scalar) continue;
+    const auto elements = static_cast<uint64_t>(operand.type.elements());
+    d.signature->random_counters = std::max(d.signature->random_counters, elements);
+  }
 }
 
 // Masks among the indices: at::index and its kin replace them by the positions that are true.

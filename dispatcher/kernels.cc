@@ -4,6 +4,7 @@
 #include <ATen/TensorIterator.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Resize.h>
+#include <ATen/native/ResizeCommon.h>
 #include <ATen/native/TensorFactories.h>
 #include <ATen/ops/_conj.h>
 #include <ATen/ops/_local_scalar_dense.h>
@@ -46,12 +47,23 @@ c10::DeviceIndex IndexOf(std::optional<c10::Device> device) {
   return static_cast<c10::DeviceIndex>(index);
 }
 
+// torch.utils.deterministic.fill_uninitialized_memory: NaN or the largest number where nothing was written.
+bool FillsUninitialized() {
+  return at::globalContext().deterministicAlgorithms() && at::globalContext().deterministicFillUninitializedMemory();
+}
+
+at::Tensor MakeEmpty(const Layout* layout, c10::DeviceIndex device) {
+  at::Tensor made = MakeUninitialized(layout, device);
+  if (FillsUninitialized()) at::native::fill_empty_deterministic_(made);
+  return made;
+}
+
 at::Tensor EmptyStrided(c10::IntArrayRef size, c10::IntArrayRef stride, std::optional<c10::ScalarType> dtype,
                         std::optional<c10::Layout>, std::optional<c10::Device> device, std::optional<bool>) {
   at::detail::check_size_nonnegative(size);
   const c10::ScalarType type = c10::dtype_or_default(dtype);
   if (InferringStructured()) return StructuredStandIn(size, stride, type, IndexOf(device));
-  return MakeUninitialized(InternLayout(type, size, stride), IndexOf(device));
+  return MakeEmpty(InternLayout(type, size, stride), IndexOf(device));
 }
 
 at::Tensor Empty(c10::IntArrayRef size, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout>,
@@ -59,11 +71,11 @@ at::Tensor Empty(c10::IntArrayRef size, std::optional<c10::ScalarType> dtype, st
   at::detail::check_size_nonnegative(size);
   const c10::ScalarType type = c10::dtype_or_default(dtype);
   const bool plain = !format || *format == c10::MemoryFormat::Contiguous || *format == c10::MemoryFormat::Preserve;
-  if (plain && !InferringStructured()) return MakeUninitialized(InternLayout(type, size), IndexOf(device));
+  if (plain && !InferringStructured()) return MakeEmpty(InternLayout(type, size), IndexOf(device));
   const at::Tensor like = at::detail::empty_meta(size, type, std::nullopt, c10::Device(c10::kMeta), std::nullopt,
                                                  plain ? c10::MemoryFormat::Contiguous : *format);
   if (InferringStructured()) return StructuredStandIn(size, like.strides(), type, IndexOf(device));
-  return MakeUninitialized(InternLayout(type, like.sizes(), like.strides()), IndexOf(device));
+  return MakeEmpty(InternLayout(type, like.sizes(), like.strides()), IndexOf(device));
 }
 
 // Zeros without memory, which autograd makes; PyTorch turns them into zeros where they are used.
@@ -200,8 +212,11 @@ void GrowTo(const c10::Storage& storage, size_t bytes) {
 
 const at::Tensor& Resize(const at::Tensor& self, c10::IntArrayRef size, std::optional<c10::MemoryFormat> format) {
   at::detail::check_size_nonnegative(size);
+  const size_t before = self.storage().nbytes();
   GrowTo(self.storage(), at::detail::computeStorageNbytesContiguous(size, self.itemsize(), self.storage_offset()));
-  return at::native::resize_(self, size, format);
+  at::native::resize_(self, size, format);
+  if (FillsUninitialized()) at::native::fill_resize_deterministic_(self, static_cast<int64_t>(before));
+  return self;
 }
 
 at::Tensor& SetStorage(at::Tensor& self, at::Storage source, int64_t offset, c10::IntArrayRef size,

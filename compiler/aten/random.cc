@@ -6,6 +6,7 @@
 //   uniform f32: the top 24 bits of a word times 2^-24, in [0, 1) (f16: 11 bits, bf16: 8); f64: 53 bits of two words.
 //   normal: Box-Muller of two uniforms, the first taken in (0, 1].
 #include <cmath>
+#include <limits>
 
 #include "compiler/aten/families.h"
 #include "compiler/aten/maths.h"
@@ -13,6 +14,9 @@
 
 namespace tpu::aten {
 namespace {
+
+// What stands for an exponential number of 0, by which nothing can be divided.
+constexpr double kLeastExponential = 0x1p-25;
 
 // The top `bits` bits of signless 32-bit words, as non-negative numbers of `dtype`.
 Tensor TopBits(Tensor words, int bits, DType dtype) {
@@ -99,6 +103,21 @@ Result RandomFrom(AtenCall& c) {  // (x, from, to)
   return RandomIntegers(c, c.as(1, DType::kInt64), high);
 }
 
+// Without replacement, or one: where the quotients of the probabilities and independent exponential numbers are
+// greatest (as at::multinomial draws them).
+Result Multinomial(AtenCall& c) {  // (p, count, replacement)
+  const int64_t count = c.result_dims().back();
+  if (c.boolean(2) && count > 1) return Result::Decline();
+  Tensor p = c.as(0, c.tensor(0).dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32);
+  const int64_t dim = p.rank() - 1;
+  p = ir::Require(p, ir::Ge(p, 0) & ir::Lt(p, std::numeric_limits<double>::infinity()));
+  p = ir::Require(p, ir::BroadcastTo(ir::Gt(ir::Sum(p, {dim}, true), 0), p.dims()));
+  Tensor u = Uniforms(c, p.dtype(), 1, p.dims())[0];
+  Tensor quotients = p / ir::Max(-ir::Log(1.0 - u), kLeastExponential);
+  if (count == 1) return ir::Reshape(ir::ArgReduce(ir::ExtremumKind::max, quotients, dim), c.result_dims());
+  return ir::SliceDim(ir::Sort(quotients, dim, true).second, dim, 0, count);
+}
+
 }  // namespace
 
 void RegisterRandom(Registry& r) {
@@ -134,6 +153,7 @@ void RegisterRandom(Registry& r) {
     Tensor tangent = ir::Tan(ir::Convert((u - 0.5) * M_PI, DType::kFloat64));
     return ir::Convert(tangent, u.dtype()) * c.as(2, u.dtype(), 1) + c.as(1, u.dtype(), 0);
   });
+  r.Add("aten::multinomial", Multinomial);
   r.Add("aten::native_dropout", Dropout);
   r.Add("aten::native_dropout_backward", [](AtenCall& c) -> Result {  // (dy, mask, scale)
     Tensor dy = c.as(0, c.float_compute());

@@ -236,7 +236,6 @@ ON_THE_HOST = {
     "_embedding_bag": "no lowering: ragged bags",
     "_embedding_bag_backward": "no lowering: ragged bags",
     "_fused_sgd_": "its lowering declines this form",
-    "multinomial": "no lowering: draws from a distribution given by data",
     "polar": "no lowering: complex arithmetic",
 }
 # Operators that the embedded device runs by kernels of its own and reads at once: they are in no fragment there.

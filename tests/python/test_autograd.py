@@ -352,3 +352,24 @@ def test_modules_in_16_bit_floats(make, dtype):
         return y.detach(), x.grad, *[p.grad for p in module.parameters()]
 
     check(program, torch.randn(3, 4, 6).to(dtype), rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+@pytest.mark.parametrize("function", ["det", "slogdet"])
+@pytest.mark.parametrize("lies", ["plain", "turned", "with gaps", "expanded"])
+def test_determinants_of_matrices_wherever_they_lie(function, lies, dtype):
+    """The factors are of the transposed matrix where it is contiguous; the derivative asks the tensor the same."""
+    torch.manual_seed(0)
+    matrices = torch.randn(3, 5, 5, dtype=dtype)
+
+    def run(device):
+        x = matrices.to(device).requires_grad_()
+        views = {"turned": lambda: x.mT, "with gaps": lambda: x[:, ::2, 1:4], "expanded": lambda: x[:1].expand(4, 5, 5)}
+        a = views.get(lies, lambda: x)()
+        results = getattr(torch.linalg, function)(a)
+        results = results if isinstance(results, tuple) else (results,)
+        sum(r.abs().sum() for r in results[-1:]).backward()
+        return *(r.detach().cpu() for r in results), x.grad.cpu()
+
+    for ours, theirs in zip(run("tpu"), run("cpu"), strict=True):
+        torch.testing.assert_close(ours, theirs)

@@ -17,6 +17,8 @@ DRAWS = {
     "dropout": lambda: F.dropout(torch.ones(63, device="tpu"), 0.4),
     "exponential_": lambda: torch.empty(63, device="tpu").exponential_(),
     "multinomial": lambda: torch.multinomial(torch.ones(9, device="tpu"), 4),
+    "multinomial of one": lambda: torch.multinomial(torch.ones(50, 9, device="tpu"), 1),
+    "multinomial with replacement": lambda: torch.multinomial(torch.ones(50, 9, device="tpu"), 3, replacement=True),
     "rand_like": lambda: torch.rand_like(torch.empty(5, 5, device="tpu", dtype=torch.bfloat16)),
 }
 
@@ -41,6 +43,9 @@ def full(dtype, n=2500):
 
 
 KINDS = {
+    "multinomial of one": lambda: torch.multinomial(full(torch.float32).view(50, 50), 1),
+    "multinomial of f64": lambda: torch.multinomial(full(torch.float64).view(50, 50), 7),
+    "multinomial of bf16": lambda: torch.multinomial(full(torch.bfloat16), 100),
     "normal f32": lambda: full(torch.float32).normal_(1, 3),
     "normal f64": lambda: full(torch.float64).normal_(1, 3),
     "normal f16": lambda: full(torch.float16).normal_(1, 3),
@@ -206,4 +211,35 @@ def test_bad_probabilities_and_deviations_are_errors_of_their_draw(draw, bad):
         read(1.0)
         with pytest.raises(RuntimeError, match=r"(?s)p_in >= 0|std >= 0|out of its range.*(bernoulli|normal)"):
             read(bad)
+        torch.tpu.wait_for_compiles()
+
+
+@pytest.mark.parametrize("count, replacement", [(1, False), (1, True), (2, False)])
+def test_multinomial_follows_its_weights(count, replacement):
+    weights = torch.tensor([0.0, 1.0, 3.0, 0.0, 6.0])
+    torch.manual_seed(0)
+    drawn = torch.multinomial(weights.to("tpu").expand(20000, 5), count, replacement).cpu()
+    assert drawn.shape == (20000, count)
+    share = torch.bincount(drawn[:, 0], minlength=5) / 20000
+    torch.testing.assert_close(share, weights / 10, atol=0.015, rtol=0)
+    if count == 2:  # the second is drawn from what is left
+        second = torch.bincount(drawn[drawn[:, 0] == 4, 1], minlength=5).double()
+        torch.testing.assert_close(
+            second / second.sum(), torch.tensor([0, 0.25, 0.75, 0, 0]).double(), atol=0.02, rtol=0
+        )
+
+
+def test_draws_of_a_distribution_take_numbers_of_their_own():
+    """One index is drawn by as many random numbers as there are weights: what comes next has others."""
+    torch.manual_seed(3)
+    chosen = torch.multinomial(torch.ones(4000, device="tpu"), 1)
+    after = torch.empty(4000, device="tpu").exponential_()
+    assert chosen.item() != after.argmin().item()
+
+
+@pytest.mark.parametrize("weights", [[1.0, -1.0], [1.0, float("nan")], [float("inf"), 1.0], [0.0, 0.0]])
+def test_weights_that_are_none_are_refused_at_the_read(weights):
+    for _ in range(3):
+        with pytest.raises(RuntimeError):
+            torch.multinomial(torch.tensor(weights, device="tpu"), 1).item()
         torch.tpu.wait_for_compiles()

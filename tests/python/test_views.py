@@ -347,3 +347,28 @@ def test_whether_two_tensors_are_one_view():
     x = torch.arange(6.0, device="tpu")
     assert x.is_set_to(x.view(6)) and x.detach().is_set_to(x)
     assert not x.is_set_to(x.view(2, 3)) and not x.is_set_to(x.clone()) and not x[1:4].is_set_to(x[:3])
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.complex64, torch.int16, torch.uint8, torch.bool]
+)
+def test_what_nobody_wrote_is_filled_while_algorithms_are_deterministic(dtype):
+    def fresh(ones):
+        grown = ones.clone().resize_(3, 4)
+        in_a_storage = torch.empty(0, dtype=dtype, device=ones.device).set_(ones.clone().untyped_storage()).resize_(7)
+        shaped = torch.empty_strided((2, 3), (1, 2), dtype=dtype, device=ones.device)
+        last = torch.empty(1, 2, 3, 2, dtype=dtype, device=ones.device, memory_format=torch.channels_last)
+        return (
+            torch.empty(5, dtype=dtype, device=ones.device),
+            torch.empty_like(ones),
+            grown,
+            in_a_storage,
+            shaped,
+            last,
+        )
+
+    torch.use_deterministic_algorithms(True)
+    try:
+        check(fresh, torch.ones(3, dtype=dtype))
+    finally:
+        torch.use_deterministic_algorithms(False)
