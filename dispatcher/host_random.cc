@@ -298,7 +298,8 @@ at::Tensor PhiloxCall::Multinomial() const {  // (p, count, replacement)
   TORCH_CHECK(p.ge(0).logical_and_(p.lt(std::numeric_limits<double>::infinity())).all().item<bool>(),
               "probability tensor contains either `inf`, `nan` or element < 0");
   TORCH_CHECK(p.sum(-1).gt(0).all().item<bool>(), "invalid multinomial distribution (sum of probabilities <= 0)");
-  const at::Tensor drawn = MakeOf(p.sizes(), {Draw::kExponential}, p.scalar_type()).clamp_min_(0x1p-25);
+  const double least = p.scalar_type() == c10::kDouble ? 0x1p-54 : 0x1p-25;  // for 0, as in compiled code
+  const at::Tensor drawn = MakeOf(p.sizes(), {Draw::kExponential}, p.scalar_type()).clamp_min_(least);
   const int64_t count = call_.results[0].dims.back();
   if (count == 1) return p.div(drawn).argmax(-1, true);
   return std::get<1>(p.div(drawn).sort(/*stable=*/true, -1, /*descending=*/true)).narrow(-1, 0, count).contiguous();

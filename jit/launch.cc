@@ -41,7 +41,10 @@ absl::Status ExplainFragment(const FragmentEntry& entry, const absl::Status& sta
 
 bool Launch::RunsAnywhere() const {
   const Executable* executable = entry_->executables[stream_.device_index()].load(std::memory_order_acquire);
-  return executable != nullptr && executable->calls_per_launch() == 0;
+  return executable != nullptr && executable->calls_per_launch() == 0 &&
+         std::all_of(inputs.begin(), inputs.end(), [](const Input& in) {  // beside a failed one, nodes run one by one
+           return !in.value || (in.value->done() && !in.value->error());
+         });
 }
 
 void Launch::Run() {

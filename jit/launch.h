@@ -1,8 +1,8 @@
 // One run of a fragment on a stream: the task that a cut enqueues.
 //
-// Made under the recording lock, run once on the stream's thread. Picks the tier there: the program if it is ready,
-// else node by node. Holds its inputs until it has run; gives up those that nobody else holds, so that outputs can be
-// written over them.
+// Made under the recording lock, run once: on the stream's thread, or on that of a reader who has claimed the stream.
+// Picks the tier there: the program if it is ready, else node by node. Holds its inputs until it has run; gives up
+// those that nobody else holds, so that outputs can be written over them.
 #pragma once
 
 #include <cstdint>

@@ -2,8 +2,8 @@
 //
 // Held by the dispatcher's storages (that makes it wanted), by the window while pending, and by launches that read it.
 // A value whose only holder is its window is dead: it is dropped at the cut and never computed.
-// Fields marked W are guarded by the window's mutex; `buffer` and `error` are written by the stream's thread before the
-// sequence number is published as completed, and read after that.
+// Fields marked W are guarded by the window's mutex; `buffer` and `error` are written by the launch before the sequence
+// number is published as completed, and read after that.
 #pragma once
 
 #include <atomic>

@@ -38,7 +38,8 @@ class Window {
   // Appends the call. results[i] becomes call->results[i]'s value. May cut before or after, and waits for room on the
   // stream when the host has run too far ahead.
   void Record(const CallRef& call, absl::Span<const Operand> operands, absl::Span<ValueRef> results);
-  // Queues what is pending. `what` names who asked, for explain(). For the sake of one value: only as far as it needs.
+  // Queues what is pending, or runs it here for a reader. `what` names who asked, for explain(). For the sake of one
+  // value: only as far as it needs.
   void Cut(CutReason reason, const std::string& what, const Value* value = nullptr);
   Stream& stream() const { return stream_; }
 

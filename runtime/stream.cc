@@ -128,19 +128,19 @@ uint64_t Stream::Claim() {
 }
 
 void Stream::RunClaimed(Task task) {
-  Blocking([&] {
+  Blocking([&]() noexcept {  // as on the stream's thread
     const Stream* const outer = std::exchange(own_stream, this);
     task();
     task = nullptr;
     own_stream = outer;
+    Complete(completed() + 1);  // nobody waits for this thread to have Python's lock again
+    std::unique_lock lock(queue_->mutex);
+    queue_->claimed = false;
+    const bool wake = queue_->asleep && !queue_->tasks.empty();
+    if (wake) queue_->asleep = false;
+    lock.unlock();
+    if (wake) queue_->work.notify_one();
   });
-  Complete(completed() + 1);
-  std::unique_lock lock(queue_->mutex);
-  queue_->claimed = false;
-  const bool wake = queue_->asleep && !queue_->tasks.empty();
-  if (wake) queue_->asleep = false;
-  lock.unlock();
-  if (wake) queue_->work.notify_one();
 }
 
 void Stream::WaitFor(uint64_t sequence) {
@@ -158,7 +158,7 @@ bool Stream::Idle() const { return Done(enqueued()) && (device_ == nullptr || de
 
 void Stream::SleepUntil(uint64_t sequence) {
   std::unique_lock lock(queue_->mutex);
-  // Run() stores completed_ and then reads wake_at; here wake_at is stored and then completed_ read.
+  // Complete() stores completed_ and then reads wake_at; here wake_at is stored and then completed_ read.
   // Sequentially consistent, so one of the two sees the other.
   while (true) {
     if (sequence < queue_->wake_at.load(std::memory_order_relaxed)) queue_->wake_at.store(sequence);

@@ -15,8 +15,8 @@
 namespace tpu::aten {
 namespace {
 
-// What stands for an exponential number of 0, by which nothing can be divided.
-constexpr double kLeastExponential = 0x1p-25;
+// What stands for an exponential number of 0, by which nothing can be divided: half of the least other.
+double LeastExponential(DType dtype) { return dtype == DType::kFloat64 ? 0x1p-54 : 0x1p-25; }
 
 // The top `bits` bits of signless 32-bit words, as non-negative numbers of `dtype`.
 Tensor TopBits(Tensor words, int bits, DType dtype) {
@@ -113,7 +113,7 @@ Result Multinomial(AtenCall& c) {  // (p, count, replacement)
   p = ir::Require(p, ir::Ge(p, 0) & ir::Lt(p, std::numeric_limits<double>::infinity()));
   p = ir::Require(p, ir::BroadcastTo(ir::Gt(ir::Sum(p, {dim}, true), 0), p.dims()));
   Tensor u = Uniforms(c, p.dtype(), 1, p.dims())[0];
-  Tensor quotients = p / ir::Max(-ir::Log(1.0 - u), kLeastExponential);
+  Tensor quotients = p / ir::Max(-ir::Log(1.0 - u), LeastExponential(p.dtype()));
   if (count == 1) return ir::Reshape(ir::ArgReduce(ir::ExtremumKind::max, quotients, dim), c.result_dims());
   return ir::SliceDim(ir::Sort(quotients, dim, true).second, dim, 0, count);
 }
