@@ -408,16 +408,16 @@ Trial Try(const Operator& op, const StandIns& stand_ins, const torch::jit::Stack
   return trial;
 }
 
-// Operators of users may do more than compute.
-bool CanTry(const Operator& op) {
-  return op.op.schema().getNamespace() == "aten" && op.op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
-}
+bool HasHostKernel(const Operator& op) { return op.op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU); }
+
+bool OfLibrary(const Operator& op) { return op.op.schema().getNamespace() != "aten"; }
 
 }  // namespace
 
 HostCheck CheckOnHost(const Operator& op, const Call& call, const Collected& collected,
                       at::ArrayRef<c10::IValue> arguments, torch::jit::Stack& inferred) {
-  if (!CanTry(op)) return {};
+  if (OfLibrary(op)) return {.accepted = HasHostKernel(op)};
+  if (!HasHostKernel(op)) return {};
   const int64_t elements = Elements(arguments) + Elements(inferred);
   const bool small = elements <= kSmallElements;
   if (!small && call.operands.empty()) return {};  // its sizes are attributes: they don't shrink
@@ -444,7 +444,7 @@ HostCheck CheckOnHost(const Operator& op, const Call& call, const Collected& col
 
 void CheckNumbers(const Operator& op, const Call& call, const Collected& collected,
                   at::ArrayRef<c10::IValue> arguments) {
-  if (!CanTry(op)) return;
+  if (OfLibrary(op) || !HasHostKernel(op)) return;
   Passed::Key key = {reinterpret_cast<uintptr_t>(&op)};
   key.insert(key.end(), collected.words.begin(), collected.words.end());
   Passed::AddNumbers(collected, key);

@@ -341,7 +341,8 @@ SignatureRef Infer(const Operator& op, at::ArrayRef<c10::IValue> arguments, cons
     inference = AskPyTorch(op, arguments);
   } catch (...) {
     // Its inference has words, and at times types, of its own for what the CPU's kernel refuses, and refuses some calls
-    // that the CPU's kernel takes (index_reduce of no indices): those run at once.
+    // that the CPU's kernel takes (index_reduce of no indices): those run at once. So do a library's, whose inference
+    // refuses stand-ins where sizes depend on data (torchvision's nms).
     torch::jit::Stack none;
     const HostCheck check = CheckOnHost(op, *d.call, collected, arguments, none);
     if (check.complaint) std::rethrow_exception(check.complaint);

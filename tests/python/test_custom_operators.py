@@ -1,0 +1,93 @@
+"""Operators of users and libraries with a kernel for the CPU alone: it runs, in its place in the stream."""
+
+import pytest
+import torch
+
+LIBRARY = torch.library.Library("test_custom_operators", "DEF")
+
+
+def dynamic(x):
+    return torch.empty(torch.library.get_ctx().new_dynamic_size(), dtype=torch.int64, device=x.device)
+
+
+def positive(x):
+    return (x > 0).nonzero().flatten()
+
+
+def refuses(x):
+    raise ValueError("a complaint of the inference's")
+
+
+def accumulate_(x, y):
+    x.add_(y)
+
+
+for schema, kernel, fake in [
+    ("positive(Tensor x) -> Tensor", positive, dynamic),
+    ("positive_without_sizes(Tensor x) -> Tensor", positive, None),
+    ("twice(Tensor x) -> Tensor", lambda x: x * 2, torch.empty_like),
+    ("twice_though_inference_refuses(Tensor x) -> Tensor", lambda x: x * 2, refuses),
+    ("parts(Tensor x) -> Tensor[]", lambda x: [x * 2, x + 1], None),
+    ("count(Tensor x) -> int", lambda x: int((x > 0).sum()), None),
+    ("accumulate_(Tensor(a!) x, Tensor y) -> ()", accumulate_, None),
+    ("accumulate_though_inference_refuses_(Tensor(a!) x, Tensor y) -> ()", accumulate_, lambda x, y: refuses(x)),
+]:
+    LIBRARY.define(schema)
+    name = schema.split("(")[0]
+    LIBRARY.impl(name, kernel, "CPU")
+    if fake:
+        torch.library.register_fake(f"test_custom_operators::{name}", fake, lib=LIBRARY)
+
+operators = torch.ops.test_custom_operators
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        operators.positive,
+        operators.positive_without_sizes,
+        operators.twice,
+        operators.twice_though_inference_refuses,
+        operators.parts,
+        operators.count,
+    ],
+    ids=str,
+)
+def test_the_cpu_s_kernel_runs(operator):
+    for values in ([1.0, -2.0, 3.0, 4.0], [-1.0, -2.0, 3.0, 4.0], []):
+        x = torch.tensor(values)
+        there = (x.to("tpu") + 1) - 1  # recorded, not yet run
+        found = operator(there)
+        tensors = [t for t in (found if isinstance(found, list) else [found]) if isinstance(t, torch.Tensor)]
+        assert all(t.device.type == "tpu" for t in tensors)
+        torch.testing.assert_close(found, operator(x), check_device=False)
+
+
+@pytest.mark.parametrize("operator", [operators.accumulate_, operators.accumulate_though_inference_refuses_], ids=str)
+def test_what_it_writes_is_written(operator):
+    x, y = torch.zeros(2, 3, device="tpu"), torch.ones(3, device="tpu")
+    operator(x[1], y * 2)
+    assert (x + 1).tolist() == [[1, 1, 1], [3, 3, 3]]
+
+
+def test_its_kernel_s_complaint_is_raised_at_the_call():
+    @torch.library.custom_op("test_custom_operators::checked", mutates_args=(), device_types="cpu")
+    def checked(x: torch.Tensor) -> torch.Tensor:
+        if x.dim() != 1:
+            raise IndexError("one dimension is expected")
+        return positive(x)
+
+    checked.register_fake(dynamic)
+    x = torch.tensor([-1.0, 2.0], device="tpu")
+    assert checked(x).tolist() == [1]
+    with pytest.raises(IndexError, match="one dimension is expected"):
+        checked(x.view(1, 2))
+
+
+def test_sizes_that_depend_on_data_are_compiled_around():
+    def keep(x):
+        return x[operators.positive(x.sin())].cos()
+
+    x = torch.randn(20)
+    assert_same = torch.testing.assert_close
+    assert_same(torch.compile(keep, backend="tpu")(x.to("tpu")).cpu(), keep(x))
