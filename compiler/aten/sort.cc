@@ -1,4 +1,4 @@
-// Sorting. A device with host kernels leaves it to them.
+// Sorting, which a device with host kernels leaves to them, and searching what is sorted.
 #include "compiler/aten/families.h"
 #include "compiler/aten/registry.h"
 
@@ -24,12 +24,42 @@ Result TopK(AtenCall& c) {
   return Sorted(x, dim, c.boolean(3, true), x.rank() == 0 ? 1 : c.result_dims()[dim]);
 }
 
+// Where along the last dimension each value would be inserted: before (`right`: behind) what equals it. The halvings
+// are those of ATen (cus_lower_bound), so that NaN and sequences that are not sorted find the same places.
+// [.., k] or [k], [.., n] -> [.., n].
+Result Search(AtenCall& c, Tensor sequence, Tensor values, bool right) {
+  if (c.promoted() == DType::kBool) return Result::Decline();
+  const int64_t size = sequence.size(-1), dim = sequence.rank() - 1;
+  const Shape places(c.result_dims());
+  if (dim == 0) values = ir::Reshape(values, {values.elements()});
+  Emitter& e = c.emitter();
+  Tensor low = e.Integer(DType::kInt64, 0, values.dims()), high = e.Integer(DType::kInt64, size, values.dims());
+  for (int64_t most = size; most > 0; most /= 2) {  // of what is between the two
+    Tensor middle = ir::Shr(low + high, e.Integer(DType::kInt64, 1)), open = low < high;
+    Tensor seen = ir::TakeAlong(sequence, ir::Select(open, middle, 0), dim);
+    Tensor before = ir::Not(right ? seen > values : seen >= values);
+    low = ir::Select(open & before, middle + 1, low);
+    high = ir::Select(open & ir::Not(before), middle, high);
+  }
+  return ir::Reshape(low, places);
+}
+
+// (sequence, values, out_int32, right, side, sorter)
+Result SearchSorted(AtenCall& c) {
+  if (c.has(5)) return Result::Decline();
+  return Search(c, c.x(0), c.x(1), c.boolean(3) || (c.has(4) && c.string(4) == "right"));
+}
+
 }  // namespace
 
 void RegisterSort(Registry& r) {
   r.Add("aten::sort", [](AtenCall& c) { return Sort(c, 1); }, kHostKernelFirst);
   r.Add("aten::sort.stable", [](AtenCall& c) { return Sort(c, 2); }, kHostKernelFirst);
   r.Add("aten::topk", TopK, kHostKernelFirst);
+  r.Add({"aten::searchsorted.Tensor", "aten::searchsorted.Scalar"}, SearchSorted);
+  r.Add({"aten::bucketize.Tensor", "aten::bucketize.Scalar"}, [](AtenCall& c) -> Result {  // (x, boundaries, _, right)
+    return Search(c, c.x(1), c.x(0), c.boolean(3));
+  });
 }
 
 }  // namespace tpu::aten

@@ -1,5 +1,7 @@
 """What kernels compute and how they read: joined parts, strides, powers, products, resampling; against the CPU."""
 
+import math
+
 import pytest
 import torch
 from helpers import assert_same, check, compiled, on_both
@@ -157,3 +159,27 @@ def test_products_by_groups(dtype, form):
     check(program, *operands)
     whole = compiled(lambda a, b, offs: multiply(a, b, offs=offs), fullgraph=True)
     assert_same(on_both(program, *operands)[0], program(*(t.to("tpu") for t in operands), whole))
+
+
+@pytest.mark.parametrize("right", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int32, torch.uint8])
+def test_places_in_sorted_sequences(dtype, right, metrics):
+    values = torch.randint(0, 50, (3, 40), generator=torch.Generator().manual_seed(1)).to(dtype)
+    for length in (0, 1, 2, 37, 64):
+        sequences = torch.randint(0, 50, (3, length), generator=torch.Generator().manual_seed(2)).sort(-1).values
+        sequences = sequences.to(dtype)
+        for kind in (torch.int32, torch.int64):
+            options = {"out_int32": kind == torch.int32, "right": right}
+            check(lambda s, v, options=options: torch.searchsorted(s, v, **options), sequences, values)
+            check(lambda s, v, options=options: torch.bucketize(v, s[1], **options), sequences, values)
+        check(lambda s: torch.searchsorted(s, 7, side="right" if right else "left"), sequences[0].clone())
+    check(lambda s: torch.searchsorted(s, torch.tensor(3.5, device=s.device), right=right), sequences[0].clone())
+    assert not torch.tpu.explain().host_kernels
+
+
+@pytest.mark.parametrize("right", [False, True])
+def test_places_in_sequences_that_are_not_sorted(right):
+    infinity, nan = math.inf, math.nan
+    values = torch.tensor([nan, -infinity, infinity, 0.0, -0.0, 2.5])
+    for sequence in ([1.0, nan, 0.0, 3.0, 2.0], [nan, nan], [-infinity, -0.0, 0.0, infinity], [-1.0, 0.0, 5.0, nan]):
+        check(lambda s, v: torch.searchsorted(s, v, right=right), torch.tensor(sequence), values)
