@@ -1,4 +1,4 @@
-"""Shared by every Python test: a cache directory of the run's own, fused mode and a fixed seed for each test.
+"""Shared by every Python test: a cache directory of the run's own, fused mode, a fixed seed for tests and modules.
 
 A fragment that does not compile fails the test in which that is seen: it would run, slowly, on ready kernels.
 """
@@ -13,6 +13,12 @@ os.environ.setdefault("TORCH_TPU_CACHE", tempfile.mkdtemp(prefix="torch_tpu_test
 import pytest
 import torch
 from helpers import EMBEDDED
+
+
+def pytest_collectstart(collector):
+    """What a module draws as it is imported is the same in every run."""
+    if isinstance(collector, pytest.Module):
+        torch.manual_seed(0)
 
 
 def pytest_collection_modifyitems(items):

@@ -26,7 +26,7 @@ def normed_with_gradients(norm, x):
     mean, variance = torch.zeros(6, device=x.device), torch.ones(6, device=x.device)
     inputs = [t.detach().requires_grad_() for t in (x, weight, bias)]
     y = norm(inputs[0], mean, variance, *inputs[1:], True)
-    return y.detach(), mean, variance, *torch.autograd.grad(y.square().sum(), inputs)
+    return y.detach(), mean, variance, *torch.autograd.grad(y.sin().sum(), inputs)
 
 
 KINDS = {
