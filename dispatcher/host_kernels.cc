@@ -2,6 +2,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/SparseCsrTensorUtils.h>
+#include <ATen/ThreadLocalState.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_neg_view.h>
@@ -13,6 +14,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
+#include <thread>
 #include <unordered_map>
 #include <utility>
 
@@ -29,6 +32,7 @@
 #include "jit/engine.h"
 #include "jit/metrics.h"
 #include "runtime/flags.h"
+#include "runtime/stream.h"
 
 namespace tpu {
 namespace {
@@ -234,11 +238,23 @@ absl::Status RunKernel(Device& device, const Call& call, absl::Span<const Kernel
   return absl::OkStatus();
 }
 
+// What a thread that has set nothing has set: grad mode, autocast, dispatch and function modes, profilers.
+const at::ThreadLocalState& FreshThreadState() {
+  static const at::ThreadLocalState state = [] {
+    std::optional<at::ThreadLocalState> fresh;
+    std::thread([&] { fresh.emplace(); }).join();
+    return *std::move(fresh);
+  }();
+  return state;
+}
+
 }  // namespace
 
 absl::Status RunCall(Device& device, const Call& call, absl::Span<const KernelInput> inputs,
                      absl::Span<BufferRef> outputs) {
   HostAllocatorScope scope(device);
+  std::optional<at::ThreadLocalStateGuard> as_on_the_streams_thread;
+  if (Stream::RunningClaimed()) as_on_the_streams_thread.emplace(FreshThreadState());
   at::AutoDispatchBelowADInplaceOrView guard;
   try {
     if (call.op == "tpu::view" || call.op == "tpu::update") return RunWindow(device, call, inputs, outputs);

@@ -1,8 +1,9 @@
 // ATen's CPU kernels as the ready kernels of the embedded device: tier 0, operators without a lowering, and operators
 // that can't be deferred.
 //
-// RunCall is the engine's CallRunner and runs on stream threads; RunNow runs on the caller's. Memory that the kernels
-// allocate meanwhile is the device's own, so that results are adopted, not copied, and count against its size.
+// RunCall is the engine's CallRunner and runs on stream threads, or as if on one; RunNow runs on the caller's. Memory
+// that the kernels allocate meanwhile is the device's own, so that results are adopted, not copied, and count against
+// its size.
 #pragma once
 
 #include <ATen/core/stack.h>

@@ -13,7 +13,8 @@
 namespace tpu {
 namespace {
 
-constexpr size_t kMaxNamed = 20;  // operations in a message
+constexpr size_t kMaxNamed = 20;         // operations in a message
+constexpr int64_t kHandOverNs = 50'000;  // to the stream's thread and back
 
 std::shared_ptr<const absl::Status> Shared(const absl::Status& status) {
   return std::make_shared<const absl::Status>(status);
@@ -39,12 +40,16 @@ absl::Status ExplainFragment(const FragmentEntry& entry, const absl::Status& sta
 
 }  // namespace
 
-bool Launch::RunsAnywhere() const {
+bool Launch::RunsForItsReader() const {
+  for (const Input& in : inputs) {
+    if (in.value && (!in.value->done() || in.value->error())) return false;
+  }
   const Executable* executable = entry_->executables[stream_.device_index()].load(std::memory_order_acquire);
-  return executable != nullptr && executable->calls_per_launch() == 0 &&
-         std::all_of(inputs.begin(), inputs.end(), [](const Input& in) {  // beside a failed one, nodes run one by one
-           return !in.value || (in.value->done() && !in.value->error());
-         });
+  if (executable != nullptr && executable->calls_per_launch() == 0) return true;
+  // Host kernels that take longer have threads of their own, of which each thread that runs such kernels gets a team.
+  const TierProfile& profile = entry_->profile[executable != nullptr];
+  const int64_t runs = profile.runs.load(std::memory_order_relaxed);
+  return runs > 0 && profile.nanoseconds.load(std::memory_order_relaxed) < runs * kHandOverNs;
 }
 
 void Launch::Run() {

@@ -35,8 +35,9 @@ class Launch {
   bool fixed = false;
 
   void Run();
-  // It asks no host kernel, which would see what the calling thread has set: it may run on any thread.
-  bool RunsAnywhere() const;
+  // Whether a thread that is about to wait for it had better run it: its inputs are there, and what it asks of host
+  // kernels, if anything, takes less than handing it to the stream's thread.
+  bool RunsForItsReader() const;
 
  private:
   // What a node gave at tier 0: a buffer, or with `window` (a "tpu::view") that window of it.

@@ -297,7 +297,7 @@ void Window::Launch(const FragmentRef& entry, std::vector<tpu::Launch::Input> in
   for (ValueId v : outputs) launch->outputs.push_back(results_[results_begin + v]);
   launch->passage = TimeLaunch(entry);
   launch->fixed = engine_.UpdateFixed();
-  uint64_t sequence = awaited && launch->RunsAnywhere() ? stream_.Claim() : 0;
+  uint64_t sequence = awaited && launch->RunsForItsReader() ? stream_.Claim() : 0;
   // The launch's own references are dropped right after the run, before it counts as completed.
   Stream::Task task = [launch = std::move(launch)] { launch->Run(); };
   if (sequence != 0) {

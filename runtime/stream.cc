@@ -91,6 +91,10 @@ bool Stream::OnOwnThread() const { return own_stream == this; }
 
 const Stream* Stream::Running() { return own_stream; }
 
+bool Stream::RunningClaimed() {
+  return own_stream != nullptr && own_stream->queue_->thread.get_id() != std::this_thread::get_id();
+}
+
 uint64_t Stream::Enqueue(Task task) {
   if (InForkedChild()) {
     static const bool told = [] {

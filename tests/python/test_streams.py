@@ -4,6 +4,7 @@ import json
 import threading
 import time
 
+import pytest
 import torch
 
 
@@ -177,3 +178,59 @@ def test_threads_that_read_on_one_stream():
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+@pytest.mark.embedded_only(reason="a plugin's programs hold no host kernels: each is a launch of its own")
+def test_a_brief_host_kernel_runs_for_its_reader():
+    """Handing it to the stream's thread would take longer than it; what the reader has set it doesn't see."""
+    seen = []
+
+    def kernel(x):
+        modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu")
+        seen.append((threading.get_ident(), *modes))
+        return x + 1
+
+    library = torch.library.Library("tpu_test_streams", "DEF")
+    library.define("state(Tensor x) -> Tensor")
+    library.impl("state", kernel, "CPU")
+    library.impl("state", lambda x: torch.empty_like(x), "Meta")
+    x = torch.arange(3.0, device="tpu")
+    x.tolist()
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        for _ in range(500):
+            keep = torch.ops.tpu_test_streams.state(x)
+            torch.tpu.Event().record()
+            time.sleep(0.001)  # the stream's thread gets Python's lock at once: it takes little time there
+            assert torch.ops.tpu_test_streams.state(keep).tolist() == [2, 3, 4]
+            if seen[-1][0] == threading.get_ident():
+                break
+        assert not torch.is_grad_enabled()
+        assert torch.is_autocast_enabled("cpu")
+    assert seen[-1] == (threading.get_ident(), True, False, False)
+
+
+def test_brief_host_kernels_of_threads_that_share_a_stream():
+    wrong = []
+
+    def sort(first):
+        for i in range(first, first + 300):
+            values, places = torch.tensor([i + 1.0, i, i + 2], device="tpu").sort()
+            if (values.tolist(), places[0].item()) != ([i, i + 1, i + 2], 1):
+                wrong.append(i)
+
+    threads = [threading.Thread(target=sort, args=(1000 * t,)) for t in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_brief_host_kernel_that_fails_is_heard_of_at_the_read():
+    for _ in range(50):
+        assert torch.linalg.inv(torch.eye(2, device="tpu")).tolist() == [[1, 0], [0, 1]]
+    y = torch.linalg.inv_ex(torch.zeros(2, 2, device="tpu"), check_errors=False).info
+    assert y.item() == 1
+    with pytest.raises(torch.linalg.LinAlgError):
+        torch.linalg.inv(torch.zeros(2, 2, device="tpu")).tolist()
+    assert torch.linalg.inv(torch.eye(2, device="tpu")).tolist() == [[1, 0], [0, 1]]
