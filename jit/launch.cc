@@ -42,7 +42,7 @@ absl::Status ExplainFragment(const FragmentEntry& entry, const absl::Status& sta
 
 bool Launch::RunsForItsReader() const {
   for (const Input& in : inputs) {
-    if (in.value && (!in.value->done() || in.value->error())) return false;
+    if (in.value && (!in.value->done() || in.value->error())) return false;  // beside a failed one, nodes run singly
   }
   const Executable* executable = entry_->executables[stream_.device_index()].load(std::memory_order_acquire);
   if (executable != nullptr && executable->calls_per_launch() == 0) return true;

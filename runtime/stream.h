@@ -35,9 +35,8 @@ class Stream {
 
   // Returns the task's sequence number: 1, 2, ... ; the stream has run it when completed() >= it.
   uint64_t Enqueue(Task task);
-  // For a task that the caller waits for right away: if the stream has nothing to do, its next sequence
-  // number, and the stream stands still until the caller runs the task in its place, which saves two hand-overs. 0:
-  // Enqueue it.
+  // For a task that the caller waits for right away: if the stream has nothing to do, its next sequence number, and the
+  // stream stands still until the caller runs the task in its place, which saves two hand-overs. 0: Enqueue it.
   uint64_t Claim();
   void RunClaimed(Task task);  // on this thread, as the stream's; Python's lock is let go
   uint64_t enqueued() const { return enqueued_.load(std::memory_order_acquire); }

@@ -164,15 +164,24 @@ def test_a_reader_that_computes_lets_other_threads_go_on():
     assert counted_beside(lambda: [chain() for _ in range(10)]) > alone / 10
 
 
-def test_threads_that_read_on_one_stream():
+def sums_right(i):
+    return (torch.full((3,), i, device="tpu") + 1).tolist() == [i + 1] * 3
+
+
+def sorts_right(i):
+    """On a brief host kernel."""
+    values, places = torch.tensor([i + 1.0, i, i + 2], device="tpu").sort()
+    return (values.tolist(), places[0].item()) == ([i, i + 1, i + 2], 1)
+
+
+@pytest.mark.parametrize("right", [sums_right, sorts_right])
+def test_threads_that_read_on_one_stream(right):
     wrong = []
 
-    def count(first):
-        for i in range(first, first + 300):
-            if (torch.full((3,), i, device="tpu") + 1).tolist() != [i + 1] * 3:
-                wrong.append(i)
+    def check(first):
+        wrong.extend(i for i in range(first, first + 300) if not right(i))
 
-    threads = [threading.Thread(target=count, args=(1000 * t,)) for t in range(4)]
+    threads = [threading.Thread(target=check, args=(1000 * t,)) for t in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -207,23 +216,6 @@ def test_a_brief_host_kernel_runs_for_its_reader():
         assert not torch.is_grad_enabled()
         assert torch.is_autocast_enabled("cpu")
     assert seen[-1] == (threading.get_ident(), True, False, False)
-
-
-def test_brief_host_kernels_of_threads_that_share_a_stream():
-    wrong = []
-
-    def sort(first):
-        for i in range(first, first + 300):
-            values, places = torch.tensor([i + 1.0, i, i + 2], device="tpu").sort()
-            if (values.tolist(), places[0].item()) != ([i, i + 1, i + 2], 1):
-                wrong.append(i)
-
-    threads = [threading.Thread(target=sort, args=(1000 * t,)) for t in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
 
 
 def test_a_brief_host_kernel_that_fails_is_heard_of_at_the_read():
