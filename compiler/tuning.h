@@ -14,6 +14,7 @@ namespace tpu {
 struct Tuning {
   // The host compiler's; the defaults are what it does unless told otherwise.
   int products = 0;     // bit i: the i-th kind of f32 products (candidates.h) is not multiplied by whom it would be
+  int convolutions = 0; // 1: those that the device has a step for are not the library's
   int streams = 10;     // large tensors that a loop walks along at once, where kernels are joined for reading alike
   int step_ns = 3000;   // what a kernel of its own is taken to cost, where joining two costs computing something twice
   int prefetch = 2048;  // bytes ahead of a kernel's loads that it asks memory for; 0: none

@@ -72,9 +72,7 @@ Tensor WeightGradient(Tensor x, Tensor dy, const Geometry& g, Ints size) {
     const int64_t span = (dy.size(d + 2) - 1) * g.stride[d] + 1;
     high.push_back((size[d] - 1) * g.dilation[d] + span - x.size(d + 2) - g.padding[d]);
   }
-  Tensor product = ir::Conv(ir::SwapDims(x, 0, 1), ir::SwapDims(dy, 0, 1),
-                            {g.dilation, g.padding, high, ones, g.stride}, 1, g.groups, OpMath(x.dtype()));
-  return ir::SwapDims(product, 0, 1);
+  return ir::Conv(x, dy, {g.dilation, g.padding, high, ones, g.stride}, 1, g.groups, OpMath(x.dtype()), /*swapped=*/true);
 }
 
 // (x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
@@ -95,19 +93,24 @@ Result ConvolutionBackward(AtenCall& c) {
   if (!IsFloat(x.dtype()) || x.dtype() != w.dtype() || x.elements() == 0) return Result::Decline();
   const Geometry g = GeometryOf(c, 4, x.rank() - 2);
   const bool transposed = c.boolean(7);
-  Tensor dx = transposed ? Forward(dy, w, g) : InputGradient(dy, w, g, Spatial(x));
-  Tensor dw = transposed ? WeightGradient(dy, x, g, Spatial(w)) : WeightGradient(x, dy, g, Spatial(w));
-  Shape outer = Axes(dy.rank());
-  outer.push_back(0);
-  Tensor db = ir::Sum(ir::Convert(dy, OpMath(dy.dtype())), outer);
-  return Asked(c, c.booleans(10), {dx, dw, db});
+  const llvm::SmallVector<bool> mask = c.booleans(10);
+  const auto asked = [&](size_t i) { return i >= mask.size() || mask[i]; };
+  Tensor dx, dw, db;
+  if (asked(0)) dx = transposed ? Forward(dy, w, g) : InputGradient(dy, w, g, Spatial(x));
+  if (asked(1)) dw = transposed ? WeightGradient(dy, x, g, Spatial(w)) : WeightGradient(x, dy, g, Spatial(w));
+  if (asked(2)) {
+    Shape outer = Axes(dy.rank());
+    outer.push_back(0);
+    db = ir::Sum(ir::Convert(dy, OpMath(dy.dtype())), outer);
+  }
+  return Asked(c, mask, {dx, dw, db});
 }
 
 }  // namespace
 
 void RegisterConvolution(Registry& r) {
-  r.Add("aten::convolution", Convolution, kLibraryCall | kHostKernelFirst);
-  r.Add("aten::convolution_backward", ConvolutionBackward, kLibraryCall | kHostKernelFirst);
+  r.Add("aten::convolution", Convolution, kLibraryCall | kHostKernelFirst | kTunable);
+  r.Add("aten::convolution_backward", ConvolutionBackward, kLibraryCall | kHostKernelFirst | kTunable);
 }
 
 }  // namespace tpu::aten

@@ -54,9 +54,11 @@ mlir::Value Fit(Tensor value, mlir::RankedTensorType type) {
 }
 
 // What the lowering makes in front of `op`; declined when it has none, or none for a device with host kernels.
-Result TryToLower(ir::AtenOp op, mlir::RewriterBase& rewriter, Emitter& emitter, bool host_kernels) {
+Result TryToLower(ir::AtenOp op, mlir::RewriterBase& rewriter, Emitter& emitter, bool host_kernels,
+                  const Accepts& tuned = nullptr) {
   const Entry* entry = Registry::Get().Find(op.getName());
-  if (!entry || (host_kernels && (entry->flags & kHostKernelFirst))) return Result::Decline();
+  const bool by_tuning = host_kernels && entry && (entry->flags & kHostKernelFirst);
+  if (!entry || (by_tuning && !(tuned && (entry->flags & kTunable)))) return Result::Decline();
   if (!(entry->flags & kAnyElement) &&
       !(llvm::all_of(op.getOperandTypes(), Computes) && llvm::all_of(op.getResultTypes(), Computes))) {
     return Result::Decline();
@@ -64,7 +66,13 @@ Result TryToLower(ir::AtenOp op, mlir::RewriterBase& rewriter, Emitter& emitter,
   mlir::OpBuilder::InsertionGuard guard(rewriter);
   rewriter.setInsertionPoint(op);
   AtenCall call(op, emitter, host_kernels);
+  mlir::Operation* const before = op->getPrevNode();
   Result result = entry->lowering(call);
+  if (by_tuning) {
+    for (mlir::Operation* made = op->getPrevNode(); made != before; made = made->getPrevNode()) {
+      if (!tuned(made)) return Result::Decline();
+    }
+  }
   return call.misread() ? Result::Decline() : std::move(result);
 }
 
@@ -109,9 +117,9 @@ const Entry* Registry::Find(std::string_view name) const {
   return it == table_.end() ? nullptr : &it->second;
 }
 
-mlir::LogicalResult Lower(ir::AtenOp op, mlir::RewriterBase& rewriter, bool host_kernels) {
+mlir::LogicalResult Lower(ir::AtenOp op, mlir::RewriterBase& rewriter, bool host_kernels, const Accepts& tuned) {
   Emitter emitter(rewriter, op.getLoc(), op.getPrecision());
-  Result result = TryToLower(op, rewriter, emitter, host_kernels);
+  Result result = TryToLower(op, rewriter, emitter, host_kernels, tuned);
   if (result.declined() || result.values().size() != op.getNumResults()) return mlir::failure();
   mlir::OpBuilder::InsertionGuard guard(rewriter);
   rewriter.setInsertionPoint(op);
@@ -155,6 +163,11 @@ std::vector<std::string> LoweredOperators() {
 bool StaticScalars(std::string_view op) {
   const Entry* entry = Registry::Get().Find(op);
   return entry && (entry->flags & kStaticScalars);
+}
+
+bool IsTunable(std::string_view op) {
+  const Entry* entry = Registry::Get().Find(op);
+  return entry && (entry->flags & kTunable);
 }
 
 bool HasProducts(std::string_view op) {

@@ -34,6 +34,8 @@ enum Flags : unsigned {
   kLibraryCall = 4,
   // Where host kernels run in place, its own is better than its lowering: the call stays one.
   kHostKernelFirst = 8,
+  // ... unless a tuning asks for its lowering, and the device has all primitives that it consists of.
+  kTunable = 64,
   // Multiplies matrices: PyTorch's precision of f32 products is recorded with it.
   kProducts = 16,
   // The results' sizes depend on data: they are made at their largest, and behind them comes what there is (Bounds).
@@ -64,14 +66,18 @@ class Registry {
 };
 
 // Replaces `op` by primitives; failure (with nothing replaced) when it has no lowering or its lowering declines.
-// host_kernels: CompilerBackend::HoldsCalls.
-mlir::LogicalResult Lower(ir::AtenOp op, mlir::RewriterBase& rewriter, bool host_kernels);
+// host_kernels: CompilerBackend::HoldsCalls. `tuned`: calls that are tunable are lowered, to primitives of which it
+// accepts each.
+using Accepts = std::function<bool(mlir::Operation*)>;
+mlir::LogicalResult Lower(ir::AtenOp op, mlir::RewriterBase& rewriter, bool host_kernels,
+                          const Accepts& tuned = nullptr);
 
 // Exactly whether Lower will succeed for calls of this signature: it is tried on a scratch module.
 bool CanLower(const Call& call, bool host_kernels);
 // CompilerBackend::Bounds.
 std::vector<TensorType> Bounds(const Call& call, bool host_kernels);
 bool StaticScalars(std::string_view op);
+bool IsTunable(std::string_view op);
 // Cutting a fragment in front of it costs no fusion: a library call, or an operator without a lowering.
 bool IsBoundary(std::string_view op);
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "compiler/aten/registry.h"
 #include "runtime/host/gemm.h"
 #include "runtime/host/panel_gemm.h"
 #include "runtime/host/plan.h"
@@ -20,6 +21,7 @@ constexpr double kMultipliedInNs = 50;  // multiply-adds of f32 by a core
 
 // What turning a knob saves where it saves anything, of the time of what it is about; and of how many kernels it is.
 constexpr double kProductsMaySave = 0.1;
+constexpr double kConvolutionsMaySave = 0.1;
 struct KernelKnob {
   int Tuning::* knob;
   int value;
@@ -70,6 +72,10 @@ std::vector<double> CostsOf(const Plan& plan, const Tuning& tuning, absl::Span<c
     double cost = 0;
     if (step.kind == Step::Kind::kGemm) {
       cost = static_cast<double>(RowsOf(g)) * static_cast<double>(g.n) * static_cast<double>(g.k) / kMultipliedInNs;
+    } else if (step.kind == Step::Kind::kConv) {
+      const ConvStep& c = step.conv;
+      cost = static_cast<double>(c.batch * c.out * c.rows.out * c.cols.out) *
+             static_cast<double>(c.in * c.rows.kernel * c.cols.kernel) / kMultipliedInNs;
     } else if (step.kind == Step::Kind::kKernel) {
       cost =
           1000.0 * tuning.task_us * static_cast<double>(step.kernel.extent()) / static_cast<double>(step.kernel.grain);
@@ -109,9 +115,10 @@ std::vector<Tuning> Candidates(const Program& program, const Tuning& tuning, abs
   const absl::StatusOr<Plan> plan = Plan::Parse(program.bytes);
   if (!plan.ok()) return {};
   const std::vector<double> costs = CostsOf(*plan, tuning, measured);
-  double kernel_cost = 0;
+  double kernel_cost = 0, call_cost = 0;
   int64_t kernels = 0;
   for (size_t i = 0; i < plan->steps.size(); ++i) {
+    if (plan->steps[i].kind == Step::Kind::kCall && aten::IsTunable(plan->steps[i].label)) call_cost += costs[i];
     if (plan->steps[i].kind != Step::Kind::kKernel) continue;
     kernel_cost += costs[i];
     ++kernels;
@@ -129,6 +136,7 @@ std::vector<Tuning> Candidates(const Program& program, const Tuning& tuning, abs
     for (size_t step : kinds[i].steps) cost += costs[step];
     turn(&Tuning::products, tuning.products | 1 << i, kProductsMaySave * cost);
   }
+  if (call_cost > 0) turn(&Tuning::convolutions, 1, kConvolutionsMaySave * call_cost);
   for (const auto& [knob, value, saves, least] : kKernelKnobs) {
     if (kernels >= least) turn(knob, value, saves * kernel_cost);
   }

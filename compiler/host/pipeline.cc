@@ -1,6 +1,7 @@
 // The order of the host compiler's passes, and why each stands where it does.
 #include "compiler/host/pipeline.h"
 
+#include "compiler/host/conv.h"
 #include "compiler/passes/lower_aten.h"
 #include "compiler/passes/passes.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -12,7 +13,9 @@ namespace tpu::host {
 void BuildHostPipeline(mlir::OpPassManager& passes, const Tuning& tuning) {
   mlir::OpPassManager& function = passes.nest<mlir::func::FuncOp>();
   // Calls become primitives first: everything below sees only the dialect's own ops and the calls that stay calls.
-  function.addPass(CreateLowerAtenPass());
+  // Library calls that tuning does otherwise are among them, too.
+  const bool convolutions = tuning.convolutions != 0;
+  function.addPass(CreateLowerAtenPass(/*host_kernels=*/true, convolutions ? IsHostConvolution : aten::Accepts()));
   // Pooling in simpler primitives, before the clean-up that its many slices want.
   function.addPass(CreateDecomposeWindowsPass());
   // Folds casts, views and constants that lowerings leave behind, so that CSE compares what is really computed.

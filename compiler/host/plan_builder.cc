@@ -5,6 +5,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "compiler/host/conv.h"
 #include "compiler/host/element_ops.h"
 #include "compiler/host/gemm.h"
 #include "compiler/host/kernel_compiler.h"
@@ -57,6 +58,7 @@ class Builder {
   absl::Status AddFusion(ir::FusionOp op);
   absl::Status AddSpecial(Operation* op);
   void AddGemm(ir::DotOp op);
+  void AddConv(ir::ConvOp op);
   void AddCall(ir::AtenOp op);
   absl::Status AddConstant(ir::ConstantOp op);
   static bool MadeByReaders(ir::ConstantOp op) {
@@ -326,6 +328,16 @@ void Builder::AddGemm(ir::DotOp op) {
   AddStep(std::move(step), 2, Slices(cuts.begin(), cuts.end()));
 }
 
+void Builder::AddConv(ir::ConvOp op) {
+  AssignResult(op.getResult());
+  Step step;
+  step.kind = Step::Kind::kConv;
+  step.conv = *PlanConv(op);
+  step.label = step.conv.kind == ConvStep::Kind::kForward ? "conv" : "conv of weight";
+  step.slots = {SlotOf(op.getLhs()), SlotOf(op.getRhs()), slots_[op.getResult()]};
+  AddStep(std::move(step), 2);
+}
+
 void Builder::AddCall(ir::AtenOp op) {
   Step step;
   step.kind = Step::Kind::kCall;
@@ -374,6 +386,8 @@ absl::Status Builder::AddSteps() {
       if (absl::Status status = AddFusion(fusion); !status.ok()) return status;
     } else if (auto dot = mlir::dyn_cast<ir::DotOp>(op)) {
       AddGemm(dot);
+    } else if (auto conv = mlir::dyn_cast<ir::ConvOp>(op); conv && PlanConv(conv)) {
+      AddConv(conv);
     } else if (auto call = mlir::dyn_cast<ir::AtenOp>(op)) {
       AddCall(call);
     } else if (auto update = mlir::dyn_cast<ir::UpdateSliceOp>(op)) {

@@ -251,10 +251,12 @@ Tensor Dot(Tensor a, Tensor b, Ints a_batch, Ints b_batch, Ints a_contract, Ints
                                  b_contract, triangle, a.emitter().precision());
 }
 
-Tensor Conv(Tensor a, Tensor b, const ConvWindow& w, int64_t feature_groups, int64_t batch_groups, DType result) {
-  Shape dims = ConvShape(a.type(), b.type(), w.strides, w.low, w.high, w.base_dilation, w.dilation, batch_groups);
+Tensor Conv(Tensor a, Tensor b, const ConvWindow& w, int64_t feature_groups, int64_t batch_groups, DType result,
+            bool swapped) {
+  Shape dims =
+      ConvShape(a.type(), b.type(), w.strides, w.low, w.high, w.base_dilation, w.dilation, batch_groups, swapped);
   return a.emitter().Make<ConvOp>(a.emitter().Type(result, dims), a.value(), b.value(), w.strides, w.low, w.high,
-                                  w.base_dilation, w.dilation, feature_groups, batch_groups);
+                                  w.base_dilation, w.dilation, feature_groups, batch_groups, swapped);
 }
 
 Tensor Take(Tensor x, Tensor indices, int64_t dim) { return x.emitter().Make<TakeOp>(x.value(), indices.value(), dim); }

@@ -197,7 +197,8 @@ Tensor Dot(Tensor a, Tensor b, Ints a_batch, Ints b_batch, Ints a_contract, Ints
 struct ConvWindow {
   Shape strides, low, high, base_dilation, dilation;
 };
-Tensor Conv(Tensor a, Tensor b, const ConvWindow& w, int64_t feature_groups, int64_t batch_groups, DType result);
+Tensor Conv(Tensor a, Tensor b, const ConvWindow& w, int64_t feature_groups, int64_t batch_groups, DType result,
+            bool swapped = false);
 
 // Positions that are data.
 Tensor Take(Tensor x, Tensor indices, int64_t dim);

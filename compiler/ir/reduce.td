@@ -65,7 +65,7 @@ def Tpu_ConvOp : Tpu_Op<"conv"> {
     result[n, o, r..] = sum over i, k.. of lhs[n, c(o) + i, (r * strides + k * dilation - low)..] * rhs[o, i, k..], where
     lhs is spread first: base_dilation - 1 zeros between its elements, zeros outside. Products and sums as dot's.
     With feature groups g, c(o) = I * (o / (O / g)); with batch groups b, the batch is b parts, o uses part o / (O / b)
-    and N' = N / b.
+    and N' = N / b. swapped: the first two dims of operands and result stand the other way round.
     C1. Operands and result have one rank, at least 2; strides, low, high, base_dilation and dilation one entry for each
         spatial dim. low and high may be negative: elements are left out.
     C2. C = I * feature_groups; O and N are multiples of the groups; not both kinds of groups are above 1.
@@ -74,11 +74,11 @@ def Tpu_ConvOp : Tpu_Op<"conv"> {
   }];
   let arguments = (ins Tpu_FloatTensor:$lhs, Tpu_FloatTensor:$rhs, DenseI64ArrayAttr:$strides,
                    DenseI64ArrayAttr:$low, DenseI64ArrayAttr:$high, DenseI64ArrayAttr:$base_dilation,
-                   DenseI64ArrayAttr:$dilation, I64Attr:$feature_groups, I64Attr:$batch_groups);
+                   DenseI64ArrayAttr:$dilation, I64Attr:$feature_groups, I64Attr:$batch_groups, UnitAttr:$swapped);
   let results = (outs Tpu_FloatTensor:$result);
   let assemblyFormat = [{
     $lhs `,` $rhs `strides` $strides `padding` $low $high `dilation` $base_dilation `x` $dilation
-    `groups` $feature_groups `x` $batch_groups attr-dict `:` functional-type(operands, results)
+    `groups` $feature_groups `x` $batch_groups (`swapped` $swapped^)? attr-dict `:` functional-type(operands, results)
   }];
   let hasVerifier = 1;
 }

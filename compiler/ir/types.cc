@@ -79,8 +79,9 @@ mlir::SmallVector<int64_t> DotShape(mlir::RankedTensorType lhs, mlir::RankedTens
 mlir::SmallVector<int64_t> ConvShape(mlir::RankedTensorType lhs, mlir::RankedTensorType rhs,
                                      mlir::ArrayRef<int64_t> strides, mlir::ArrayRef<int64_t> low,
                                      mlir::ArrayRef<int64_t> high, mlir::ArrayRef<int64_t> base_dilation,
-                                     mlir::ArrayRef<int64_t> dilation, int64_t batch_groups) {
-  mlir::SmallVector<int64_t> shape{lhs.getDimSize(0) / batch_groups, rhs.getDimSize(0)};
+                                     mlir::ArrayRef<int64_t> dilation, int64_t batch_groups, bool swapped) {
+  mlir::SmallVector<int64_t> shape{lhs.getDimSize(swapped) / batch_groups, rhs.getDimSize(swapped)};
+  if (swapped) std::swap(shape[0], shape[1]);
   for (size_t d = 0; d < strides.size(); ++d) {
     const int64_t spread = (lhs.getDimSize(d + 2) - 1) * base_dilation[d] + 1;
     const int64_t span = (rhs.getDimSize(d + 2) - 1) * dilation[d] + 1;

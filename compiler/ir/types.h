@@ -25,6 +25,6 @@ mlir::SmallVector<int64_t> DotShape(mlir::RankedTensorType lhs, mlir::RankedTens
 mlir::SmallVector<int64_t> ConvShape(mlir::RankedTensorType lhs, mlir::RankedTensorType rhs,
                                      mlir::ArrayRef<int64_t> strides, mlir::ArrayRef<int64_t> low,
                                      mlir::ArrayRef<int64_t> high, mlir::ArrayRef<int64_t> base_dilation,
-                                     mlir::ArrayRef<int64_t> dilation, int64_t batch_groups);
+                                     mlir::ArrayRef<int64_t> dilation, int64_t batch_groups, bool swapped);
 
 }  // namespace tpu::ir

@@ -181,14 +181,15 @@ LogicalResult DotOp::verify() {
 LogicalResult ConvOp::verify() {
   auto lhs = TensorTypeOf(getLhs()), rhs = TensorTypeOf(getRhs()), result = TensorTypeOf(getResult());
   const int64_t rank = lhs.getRank(), features = getFeatureGroups(), batches = getBatchGroups();
+  const unsigned first = getSwapped() ? 1 : 0, second = 1 - first;
   auto one_each = [&](ArrayRef<int64_t> list) { return static_cast<int64_t>(list.size()) == rank - 2; };
   if (rank < 2 || rhs.getRank() != rank || result.getRank() != rank || !one_each(getStrides()) || !one_each(getLow()) ||
       !one_each(getHigh()) || !one_each(getBaseDilation()) || !one_each(getDilation())) {
     return emitOpError("C1: operands, result and attributes must agree in their number of dims");
   }
   if (features < 1 || batches < 1 || (features > 1 && batches > 1) ||
-      lhs.getDimSize(1) != rhs.getDimSize(1) * features || rhs.getDimSize(0) % (features * batches) != 0 ||
-      lhs.getDimSize(0) % batches != 0) {
+      lhs.getDimSize(second) != rhs.getDimSize(second) * features ||
+      rhs.getDimSize(first) % (features * batches) != 0 || lhs.getDimSize(first) % batches != 0) {
     return emitOpError("C2: channels and groups must fit together");
   }
   if (lhs.getElementType() != rhs.getElementType() ||
@@ -196,7 +197,7 @@ LogicalResult ConvOp::verify() {
     return emitOpError("C3: operands must have one element type, the result that or a wider one");
   }
   if (result.getShape() != ArrayRef<int64_t>(ConvShape(lhs, rhs, getStrides(), getLow(), getHigh(), getBaseDilation(),
-                                                       getDilation(), batches))) {
+                                                       getDilation(), batches, getSwapped()))) {
     return emitOpError("C4: result dims must follow from the operands and the window");
   }
   return success();

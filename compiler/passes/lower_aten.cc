@@ -1,6 +1,7 @@
 #include "compiler/passes/lower_aten.h"
 
-#include "compiler/aten/registry.h"
+#include <utility>
+
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/PatternMatch.h"
 
@@ -9,7 +10,7 @@ namespace {
 
 struct LowerAten : mlir::PassWrapper<LowerAten, mlir::OperationPass<mlir::func::FuncOp>> {
   MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(LowerAten)
-  explicit LowerAten(bool host_kernels) : host_kernels_(host_kernels) {}
+  LowerAten(bool host_kernels, aten::Accepts tuned) : host_kernels_(host_kernels), tuned_(std::move(tuned)) {}
 
   llvm::StringRef getArgument() const override { return "lower-aten"; }
   llvm::StringRef getDescription() const override { return "Replace recorded ATen calls by primitives"; }
@@ -23,17 +24,20 @@ struct LowerAten : mlir::PassWrapper<LowerAten, mlir::OperationPass<mlir::func::
       if (op->use_empty()) {
         rewriter.eraseOp(op);
       } else {
-        (void)aten::Lower(op, rewriter, host_kernels_);
+        (void)aten::Lower(op, rewriter, host_kernels_, tuned_);
       }
     }
   }
 
  private:
   const bool host_kernels_;
+  const aten::Accepts tuned_;
 };
 
 }  // namespace
 
-std::unique_ptr<mlir::Pass> CreateLowerAtenPass(bool host_kernels) { return std::make_unique<LowerAten>(host_kernels); }
+std::unique_ptr<mlir::Pass> CreateLowerAtenPass(bool host_kernels, aten::Accepts tuned) {
+  return std::make_unique<LowerAten>(host_kernels, std::move(tuned));
+}
 
 }  // namespace tpu

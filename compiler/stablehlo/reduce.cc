@@ -119,12 +119,13 @@ Val Conv(Emission& e, ir::ConvOp op) {
   Val lhs = e.Of(op.getLhs()), rhs = e.Of(op.getRhs());
   std::vector<std::string> spatial;
   for (size_t d = 0; d < op.getStrides().size(); ++d) spatial.push_back(absl::StrCat(d));
+  const char* const operand = op.getSwapped() ? "f, b" : "b, f";
   const std::string space = spatial.empty() ? "" : absl::StrCat(", ", absl::StrJoin(spatial, ", "));
   const std::string padding = spatial.empty() ? "dense<> : tensor<0x2xi64>" : Padding(op.getLow(), op.getHigh());
   return e.w.Op(
       "convolution", {lhs, rhs}, ir::TensorTypeOf(op.getResult()),
-      absl::StrCat("dimension_numbers = #stablehlo.conv<[b, f", space, "]x[o, i", space, "]->[b, f", space,
-                   "]>, window_strides = ", Array(op.getStrides()), ", padding = ", padding,
+      absl::StrCat("dimension_numbers = #stablehlo.conv<[", operand, space, "]x[", op.getSwapped() ? "i, o" : "o, i",
+                   space, "]->[", operand, space, "]>, window_strides = ", Array(op.getStrides()), ", padding = ", padding,
                    ", lhs_dilation = ", Array(op.getBaseDilation()), ", rhs_dilation = ", Array(op.getDilation()),
                    ", feature_group_count = ", op.getFeatureGroups(), " : i64, batch_group_count = ",
                    op.getBatchGroups(), " : i64, ", PrecisionConfig(lhs.element(), ir::Precision::highest)));

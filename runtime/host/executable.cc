@@ -16,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "runtime/host/arena.h"
+#include "runtime/host/conv.h"
 #include "runtime/host/copy.h"
 #include "runtime/host/gemm.h"
 #include "runtime/host/kernel_cache.h"
@@ -302,6 +303,10 @@ absl::Status PlanExecutable::RunStep(const Step& step, Frame& frame, const NodeR
     }
     case Step::Kind::kCopy:
       CopyBytes(frame.slots[step.slots[1]], frame.slots[step.slots[0]], plan_.slots[step.slots[0]].bytes);
+      break;
+    case Step::Kind::kConv:
+      RunConv(step.conv, frame.slots[step.slots[0]], frame.slots[step.slots[1]],
+              static_cast<float*>(frame.slots[step.slots[2]]));
       break;
     case Step::Kind::kCall:
       return RunCall(step, frame, run_node);

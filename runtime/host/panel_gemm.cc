@@ -20,6 +20,7 @@ constexpr int64_t kBlockCols = 768;  // of B, packed: 1.1 MiB
 constexpr int64_t kSumRows = 384;    // of C, whose sums are kept in f32 where C is narrower, by kBlockCols
 constexpr int64_t kMostPacked = kMostDepth * kBlockCols;
 constexpr int64_t kMostRows = 8, kMostCols = 32;
+constexpr int64_t kGatheredCols = 256;  // of B that is gathered, packed: every panel of A meets them in turn
 
 // Fewer than kRows rows or kCols columns: through copies that are padded.
 template <typename Kernel>
@@ -166,6 +167,56 @@ void MultiplyPairs(const GemmBlock& g) {
   }
 }
 
+template <typename Kernel>
+void MultiplyGatheredBy(const GatheredBlock& g) {
+  using T = typename Kernel::Element;
+  constexpr int64_t kRows = Kernel::kRows, kCols = Kernel::kCols;
+  constexpr int64_t kElements = kWordBytes / sizeof(T), kGrain = kElements * Kernel::kGrain;
+  static_assert(kGatheredCols * Kernel::kDepth <= kMostPacked);
+  [[maybe_unused]] const typename Kernel::Scope scope;
+  const T* const a = static_cast<const T*>(g.a);
+  float* const packed_b = Scratch();
+  float* const packed_a = packed_b + kMostPacked;
+  alignas(64) float edge[kRows * kCols];
+  const bool in_place = g.k % kGrain == 0 && g.lda % kElements == 0 && reinterpret_cast<uintptr_t>(a) % alignof(float) == 0;
+  // Passes of about one depth: a short last one would load and store as many sums as the others.
+  const int64_t passes = (g.k - 1) / (kElements * Kernel::kDepth) + 1;
+  const int64_t pass = ((g.k - 1) / passes / kGrain + 1) * kGrain;
+  for (int64_t col = 0; col < g.n; col += kGatheredCols) {
+    const int64_t cols = std::min(kGatheredCols, g.n - col);
+    for (int64_t p = 0; p < g.k; p += pass) {
+      const int64_t depth = std::min(pass, g.k - p);
+      const int64_t words = (depth + kGrain - 1) / kGrain * Kernel::kGrain;
+      const bool add = g.accumulate || p > 0;
+      for (int64_t j = 0; j < cols; j += kCols) {
+        PackGathered<kCols>(static_cast<const T*>(g.b), g.rows + p, depth, g.cols + col + j, std::min(kCols, cols - j),
+                            words, packed_b + j * words);
+      }
+      for (int64_t i = 0; i < g.m; i += kRows) {
+        const int64_t height = std::min(kRows, g.m - i);
+        const T* const left = a + i * g.lda + p;
+        const bool whole = in_place && height == kRows;
+        if (!whole) Kernel::PackLeft(left, g.lda, true, depth, height, words, packed_a);
+        for (int64_t j = 0; j < cols; j += kCols) {
+          const int64_t width = std::min(kCols, cols - j);
+          const int32_t* const to = g.c_cols + col + j;
+          const bool summed_in_place = height == kRows && width == kCols && Consecutive(to, kCols);
+          float* const tile = summed_in_place ? g.c + i * g.ldc + to[0] : edge;
+          const int64_t stride = summed_in_place ? g.ldc : kCols;
+          const float* const right = packed_b + j * words;
+          if (whole) {
+            Kernel::Rows(words, reinterpret_cast<const float*>(left), g.lda / kElements, right, tile, stride,
+                         summed_in_place && add);
+          } else {
+            Kernel::Packed(words, packed_a, right, tile, stride, summed_in_place && add);
+          }
+          if (!summed_in_place) PutGathered(edge, kCols, height, to, width, g.c + i * g.ldc, g.ldc, add);
+        }
+      }
+    }
+  }
+}
+
 // The matrix unit's registers are a process's to ask for.
 bool HasAmx() {
   constexpr int kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
@@ -177,6 +228,11 @@ bool HasAmx() {
 bool HasAvx512() {
   static const bool has =
       __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+  return has;
+}
+
+bool HasBFloat16() {
+  static const bool has = __builtin_cpu_supports("avx512bf16");
   return has;
 }
 
@@ -198,13 +254,25 @@ void MultiplyPanels(const GemmStep& g, const float* a, const float* b, float* c,
   HasAvx512() ? Multiply<Avx512<float>>(g, a, b, c, row, rows) : Multiply<Avx2>(g, a, b, c, row, rows);
 }
 
+bool PanelsGather(DType dtype) {
+  return dtype == DType::kFloat32 ? HasAvx512() : dtype == DType::kBFloat16 && HasBFloat16();
+}
+
+void MultiplyGathered(const GatheredBlock& g) {
+  if (g.dtype == DType::kFloat32) return MultiplyGatheredBy<Avx512Block<float>>(g);
+  HasAmx() ? MultiplyGatheredBy<AmxBlock>(g) : MultiplyGatheredBy<Avx512Block<BFloat16>>(g);
+}
+
+void TransposePanel(const float* from, int64_t stride, int64_t rows, int64_t cols, float* to, int64_t to_stride) {
+  TransposeBlock(from, stride, rows, cols, to, to_stride);
+}
+
 bool PanelBlock(const GemmBlock& g) {
-  static const bool bf16 = __builtin_cpu_supports("avx512bf16");
   if (g.method == Method::kLibrary) return false;
   // Panels that are half empty cost as much as full ones.
   if (g.m < 2 * kMostRows || g.k < kMostCols || 4 * g.n < 3 * ((g.n + kMostCols - 1) / kMostCols * kMostCols))
     return false;
-  if (g.dtype == DType::kBFloat16 && bf16) {
+  if (g.dtype == DType::kBFloat16 && HasBFloat16()) {
     HasAmx() ? MultiplyPairs<AmxBlock>(g) : MultiplyPairs<Avx512Block<BFloat16>>(g);
     return true;
   }

@@ -1,7 +1,7 @@
 // Products on one thread by panels: operands are packed into panels of a few rows and columns, and tiles of the result
 // are summed in registers (Goto, van de Geijn: Anatomy of High-Performance Matrix Multiplication, 2008).
 //
-// Called by gemm.cc and gemm_block.cc. Triangles need AVX2 and FMA, whole blocks AVX-512, of bf16 AVX512-BF16; AMX is
+// Called by gemm.cc, gemm_block.cc and conv.cc. Triangles need AVX2 and FMA, whole blocks AVX-512, of bf16 AVX512-BF16; AMX is
 // used where it is.
 #pragma once
 
@@ -25,5 +25,25 @@ bool PanelsFirst();
 
 // Computes the block and returns true, or returns false where this is not the better way, or not the block's method.
 bool PanelBlock(const GemmBlock& block);
+
+// C(i, j) (+)= sum over p of A(i, p) * B(p, j), f32 sums of operands of `dtype`, where A(i, p) = a[i * lda + p],
+// B(p, j) = b[rows[p] + cols[j]] and C(i, j) = c[i * ldc + c_cols[j]].
+struct GatheredBlock {
+  DType dtype;
+  bool accumulate;
+  int64_t m, n, k, lda, ldc;
+  const void* a;
+  const void* b;
+  const int32_t* rows;
+  const int32_t* cols;
+  const int32_t* c_cols;
+  float* c;
+};
+// Whether this machine has panels for such operands: f32 with AVX-512, bf16 with AVX512-BF16.
+bool PanelsGather(DType dtype);
+void MultiplyGathered(const GatheredBlock& block);
+
+// to[j * to_stride + i] = from[i * stride + j].
+void TransposePanel(const float* from, int64_t stride, int64_t rows, int64_t cols, float* to, int64_t to_stride);
 
 }  // namespace tpu::host

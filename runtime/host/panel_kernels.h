@@ -229,6 +229,58 @@ TPU_AVX2 void Pack(const T* from, int64_t stride, bool along_depth, int64_t dept
   }
 }
 
+// Word p of eight neighbouring columns of elements, whose rows are where `rows` says.
+TPU_AVX2 inline __m256 GatherWords(const float* from, const int32_t* rows, int64_t p) {
+  return _mm256_loadu_ps(from + rows[p]);
+}
+TPU_AVX2 inline __m256 GatherWords(const BFloat16* from, const int32_t* rows, int64_t p) {
+  const int32_t even = rows[2 * p], odd = rows[2 * p + 1];
+  return Words(from + even, odd - even, 0);
+}
+
+inline bool Consecutive(const int32_t* offsets, int64_t count) {
+  for (int64_t i = 1; i < count; ++i) {
+    if (offsets[i] != offsets[i - 1] + 1) return false;
+  }
+  return true;
+}
+
+// The same of elements that lie anywhere: (p, j) is from[rows[p] + cols[j]].
+template <int64_t kWidth, typename T>
+TPU_AVX2 void PackGathered(const T* from, const int32_t* rows, int64_t depth, const int32_t* cols, int64_t width,
+                           int64_t words, float* out) {
+  constexpr int64_t kElements = kWordBytes / sizeof(T);  // of a word
+  const int64_t whole = width == kWidth ? depth / kElements : 0;
+  bool by_eights = true;
+  for (int64_t part = 0; part + 8 <= width; part += 8) by_eights &= Consecutive(cols + part, 8);
+  int64_t p = 0;
+  if (by_eights) {
+    for (; p < whole; ++p) {
+#pragma GCC unroll 4
+      for (int64_t part = 0; part < kWidth; part += 8) {
+        _mm256_store_ps(out + p * kWidth + part, GatherWords(from + cols[part], rows, p));
+      }
+    }
+  } else if constexpr (std::is_same_v<T, float>) {
+    for (; p < whole; ++p) {
+#pragma GCC unroll 4
+      for (int64_t part = 0; part < kWidth; part += 8) {
+        const __m256i at = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(cols + part));
+        _mm256_store_ps(out + p * kWidth + part, _mm256_i32gather_ps(from + rows[p], at, sizeof(float)));
+      }
+    }
+  }
+  for (; p < words; ++p) {
+    for (int64_t j = 0; j < kWidth; ++j) {
+      T column[kElements] = {};
+      for (int64_t e = 0; j < width && e < kElements && p * kElements + e < depth; ++e) {
+        column[e] = from[rows[p * kElements + e] + cols[j]];
+      }
+      out[p * kWidth + j] = Word(column, 0, kElements);
+    }
+  }
+}
+
 // Of whole blocks: how rows of A are packed, and the product of a tile with them.
 template <typename T>
 struct Avx512Block : Avx512<T> {
@@ -374,6 +426,50 @@ TPU_AVX512 void Put(const float* sums, int64_t stride, int64_t rows, int64_t col
       Out* const place = to + i * ldc + j;
       Store(some, place, add ? _mm512_add_ps(Load(some, place), sum) : sum);
     }
+  }
+}
+
+// Sums to columns that lie anywhere.
+TPU_AVX2 inline void PutGathered(const float* sums, int64_t stride, int64_t rows, const int32_t* cols, int64_t width,
+                                 float* to, int64_t ldc, bool add) {
+  for (int64_t j = 0; j < width;) {
+    if (j + 8 <= width && Consecutive(cols + j, 8)) {
+      for (int64_t i = 0; i < rows; ++i) {
+        float* const place = to + i * ldc + cols[j];
+        const __m256 sum = _mm256_loadu_ps(sums + i * stride + j);
+        _mm256_storeu_ps(place, add ? _mm256_add_ps(_mm256_loadu_ps(place), sum) : sum);
+      }
+      j += 8;
+      continue;
+    }
+    for (int64_t i = 0; i < rows; ++i) {
+      float& place = to[i * ldc + cols[j]];
+      place = add ? place + sums[i * stride + j] : sums[i * stride + j];
+    }
+    ++j;
+  }
+}
+
+// to[j * to_stride + i] = from[i * stride + j].
+TPU_AVX2 inline void TransposeBlock(const float* from, int64_t stride, int64_t rows, int64_t cols, float* to,
+                                    int64_t to_stride) {
+  int64_t i = 0;
+  for (; i + 8 <= rows; i += 8) {
+    int64_t j = 0;
+    for (; j + 8 <= cols; j += 8) {
+      __m256 r[8];
+#pragma GCC unroll 8
+      for (int64_t e = 0; e < 8; ++e) r[e] = _mm256_loadu_ps(from + (i + e) * stride + j);
+      Transpose(r);
+#pragma GCC unroll 8
+      for (int64_t e = 0; e < 8; ++e) _mm256_storeu_ps(to + (j + e) * to_stride + i, r[e]);
+    }
+    for (; j < cols; ++j) {
+      for (int64_t e = 0; e < 8; ++e) to[j * to_stride + i + e] = from[(i + e) * stride + j];
+    }
+  }
+  for (; i < rows; ++i) {
+    for (int64_t j = 0; j < cols; ++j) to[j * to_stride + i] = from[i * stride + j];
   }
 }
 

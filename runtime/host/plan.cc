@@ -12,7 +12,7 @@
 namespace tpu::host {
 namespace {
 
-constexpr std::string_view kMagic = "TPUHOST5";
+constexpr std::string_view kMagic = "TPUHOST6";
 
 // Writing and reading share one description of the format (the Visit functions): a field can't be in one alone.
 // Numbers take 64 bits each, whatever their type.
@@ -148,6 +148,16 @@ void Visit(V& v, Some<GemmStep> auto& g) {
 }
 
 template <typename V>
+void Visit(V& v, Some<ConvStep::Dim> auto& d) {
+  v(d.in), v(d.out), v(d.kernel), v(d.stride), v(d.dilation), v(d.low);
+}
+
+template <typename V>
+void Visit(V& v, Some<ConvStep> auto& c) {
+  v(c.kind), v(c.dtype), v(c.batch), v(c.in), v(c.out), v(c.rows), v(c.cols);
+}
+
+template <typename V>
 void Visit(V& v, Some<Step> auto& s) {
   v(s.kind), v(s.label), v(s.slots);
   switch (s.kind) {
@@ -162,6 +172,9 @@ void Visit(V& v, Some<Step> auto& s) {
       v(s.call.node), v(s.call.num_inputs);
       break;
     case Step::Kind::kCopy:
+      break;
+    case Step::Kind::kConv:
+      v(s.conv);
       break;
   }
 }

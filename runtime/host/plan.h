@@ -78,6 +78,21 @@ struct GemmStep {
   std::vector<int64_t> stride_a, stride_b, stride_c;
 };
 
+// y[n, o, p, q] = sum over i, r, s of x[n, i, p * stride + r * dilation - low, ..] * w[o, i, r, s], with zeros outside
+// of x; all row-major. kForward: slots {x, w, y}; kWeight, which sums over n, p, q the products of x and y into w:
+// {x, y, w}. Sums are f32.
+struct ConvStep {
+  enum class Kind : uint8_t { kForward, kWeight };
+  struct Dim {
+    int64_t in = 1, out = 1;  // of x and y
+    int64_t kernel = 1, stride = 1, dilation = 1, low = 0;
+  };
+  Kind kind = Kind::kForward;
+  DType dtype = DType::kFloat32;  // of the operands
+  int64_t batch = 1, in = 1, out = 1;
+  Dim rows, cols;
+};
+
 // Steps [first, first + count), kernels and products, in one parallel loop: a task runs tile t of each in turn, on data
 // that is still in its core's cache. Tile t of a kernel is the t-th of `tiles` equal parts of its extent, of a product
 // the t-th of its rows over the whole batch. The compiler sees to it that no tile needs another's results.
@@ -97,12 +112,13 @@ struct CallStep {
 struct CopyStep {};
 
 struct Step {
-  enum class Kind : uint8_t { kKernel, kGemm, kCall, kCopy };
+  enum class Kind : uint8_t { kKernel, kGemm, kCall, kCopy, kConv };
   Kind kind = Kind::kKernel;
   std::string label;  // for people: the primitives it computes
   std::vector<uint32_t> slots;
   KernelStep kernel;
   GemmStep gemm;
+  ConvStep conv;
   CallStep call;
 };
 

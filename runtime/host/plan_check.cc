@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/host/conv.h"
 #include "runtime/host/gemm.h"
 #include "runtime/host/tile_cut.h"
 
@@ -140,6 +141,8 @@ class Checker {
           return Bad("step ", i, " copies more than its destination holds");
         }
         return Writable(i, plan_.slots[s.slots[1]]);
+      case Step::Kind::kConv:
+        return Conv(i, s);
     }
     return Bad("step ", i, " of unknown kind");
   }
@@ -210,6 +213,23 @@ class Checker {
     }
     if (status.ok()) status = Matrix(i, *slot[2], g.out_dtype, g, g.m, g.n, g.ldc, g.offset_c, g.stride_c, 'C');
     return status;
+  }
+
+  absl::Status Conv(size_t i, const Step& s) const {
+    const ConvStep& c = s.conv;
+    if (s.slots.size() != 3) return Bad("step ", i, " is a convolution of ", s.slots.size(), " operands");
+    if (c.kind > ConvStep::Kind::kWeight) return Bad("step ", i, " is a convolution of unknown kind");
+    if (!CanConvolve(c)) return Bad("step ", i, " is a convolution that this machine or program does not do");
+    const bool forward = c.kind == ConvStep::Kind::kForward;
+    const auto fits = [&](size_t slot, int64_t elements, DType dtype) {
+      return static_cast<uint64_t>(elements) * SizeOf(dtype) <= plan_.slots[s.slots[slot]].bytes;
+    };
+    const int64_t x = c.batch * c.in * c.rows.in * c.cols.in, y = c.batch * c.out * c.rows.out * c.cols.out,
+                  w = c.out * c.in * c.rows.kernel * c.cols.kernel;
+    if (!fits(0, x, c.dtype) || !fits(1, forward ? w : y, c.dtype) || !fits(2, forward ? y : w, DType::kFloat32)) {
+      return Bad("step ", i, ": an operand of the convolution leaves its slot");
+    }
+    return Writable(i, plan_.slots[s.slots[2]]);
   }
 
   // What a step of a loop of so many tiles (0: of none) touches of values that threads have a tile of.

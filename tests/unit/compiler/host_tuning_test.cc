@@ -1,5 +1,8 @@
 // Tunings: what is offered for a program, and that programs of other tunings compute the same.
+#include <algorithm>
+
 #include "compiler/host/candidates.h"
+#include "runtime/host/conv.h"
 #include "tests/unit/compiler/host_testing.h"
 
 namespace tpu::host {
@@ -161,6 +164,79 @@ TEST(HostTuning, ProductsAreThoseOfPlainLoopsUnderEveryTuning) {
         ASSERT_NEAR(y[i * 70 + j], sum, 1e-5 * size) << tuning.ToString() << " " << i << " " << j;
       }
     }
+  }
+}
+
+// A convolution, and the gradients of one, of images of 6 x 9.
+std::string Convolution(const std::string& stride, const std::string& mask = "true, true, true") {
+  const std::string y = stride == "2, 2" ? "tensor<2x8x3x5xf32>" : "tensor<2x8x6x9xf32>";
+  return "func.func @fragment(%x: tensor<2x4x6x9xf32>, %w: tensor<8x4x3x3xf32>, %b: tensor<8xf32>, %dy: " + y +
+         ") -> (" + y + ", tensor<2x4x6x9xf32>, tensor<8x4x3x3xf32>, tensor<8xf32>) {\n" +
+         R"(%y = tpu.aten "aten::convolution"(%x, %w, %b) [#tpu.tensor<0>, #tpu.tensor<1>, #tpu.tensor<2>, array<i64: )" +
+         stride + ">, array<i64: 1, 1>, array<i64: 1, 1>, false, array<i64: 0, 0>, 1] {node = 0 : i64} : " +
+         "(tensor<2x4x6x9xf32>, tensor<8x4x3x3xf32>, tensor<8xf32>) -> " + y + "\n" +
+         R"(%g:3 = tpu.aten "aten::convolution_backward"(%dy, %x, %w) [#tpu.tensor<0>, #tpu.tensor<1>, #tpu.tensor<2>, )" +
+         "array<i64: 8>, array<i64: " + stride +
+         ">, array<i64: 1, 1>, array<i64: 1, 1>, false, array<i64: 0, 0>, 1, array<i1: " + mask + ">] {node = 1 : i64} : (" + y +
+         ", tensor<2x4x6x9xf32>, tensor<8x4x3x3xf32>) -> (tensor<2x4x6x9xf32>, tensor<8x4x3x3xf32>, tensor<8xf32>)\n" +
+         "return %y, %g#0, %g#1, %g#2 : " + y + ", tensor<2x4x6x9xf32>, tensor<8x4x3x3xf32>, tensor<8xf32>\n}";
+}
+
+// Calls that are left in the program when convolutions are not to be the library's.
+int64_t CallsLeft(const std::string& text) {
+  const auto program = CompileText(text, {.convolutions = 1});
+  EXPECT_TRUE(program.ok()) << program.status();
+  const auto plan = Plan::Parse(program->bytes);
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  return std::count_if(plan->steps.begin(), plan->steps.end(),
+                       [](const Step& step) { return step.kind == Step::Kind::kCall; });
+}
+
+class HostConvolutions : public testing::Test {
+  void SetUp() override {
+    ConvStep small;
+    small.rows = small.cols = {.in = 1, .out = 1};
+    if (!CanConvolve(small)) GTEST_SKIP() << "this processor has no AVX-512";
+  }
+};
+
+TEST_F(HostConvolutions, AreOfferedByWhatTheCallsTook) {
+  const std::vector<KernelTime> calls = {{"aten::convolution", 10, 50'000'000, 0}};
+  EXPECT_EQ(Offered(Convolution("1, 1"), {}, calls)[0].ToString(), "convolutions=1");
+  for (const Tuning& tuning : Offered(kKernels)) EXPECT_EQ(tuning.convolutions, 0) << tuning.ToString();
+}
+
+TEST_F(HostConvolutions, StayCallsWhereTheDeviceHasNoStep) {
+  EXPECT_EQ(CallsLeft(Convolution("1, 1")), 0);
+  EXPECT_EQ(CallsLeft(Convolution("2, 2")), 1);  // the input's gradient
+  EXPECT_EQ(CallsLeft(Convolution("2, 2", "false, true, true")), 0);
+}
+
+TEST_F(HostConvolutions, AreThoseOfPlainLoops) {
+  const auto x = Ramp(2 * 4 * 6 * 9, 0.1f, -0.7f), w = Ramp(8 * 4 * 9, 0.2f, -1.5f), b = Ramp(8),
+             dy = Ramp(2 * 8 * 6 * 9);
+  const auto got =
+      RunText(Convolution("1, 1"), {Pack(x), Pack(w), Pack(b), Pack(dy)}, false, {.convolutions = 1});
+  ASSERT_TRUE(got.ok()) << got.status();
+  std::vector<double> y(dy.size()), dx(x.size()), dw(w.size()), db(b.size());
+  for (size_t i = 0; i < dy.size(); ++i) {
+    const size_t n = i / (8 * 54), o = i / 54 % 8, row = i % 54 / 9, col = i % 9;
+    y[i] = b[o];
+    db[o] += dy[i];
+    for (size_t j = 0; j < 4 * 9; ++j) {
+      const size_t c = j / 9, at_row = row + j % 9 / 3 - 1, at_col = col + j % 3 - 1;
+      if (at_row >= 6 || at_col >= 9) continue;
+      const size_t at = ((n * 4 + c) * 6 + at_row) * 9 + at_col;
+      y[i] += double{x[at]} * w[o * 36 + j];
+      dx[at] += double{dy[i]} * w[o * 36 + j];
+      dw[o * 36 + j] += double{dy[i]} * x[at];
+    }
+  }
+  const std::vector<double>* const expected[] = {&y, &dx, &dw, &db};
+  for (size_t r = 0; r < 4; ++r) {
+    const auto found = Unpack<float>((*got)[r]);
+    ASSERT_EQ(found.size(), expected[r]->size());
+    for (size_t i = 0; i < found.size(); ++i) ASSERT_NEAR(found[i], (*expected[r])[i], 2e-4) << r << " " << i;
   }
 }
 

@@ -1,0 +1,18 @@
+// tpu.conv as a ConvStep, where the device has one for it: two spatial dims, no groups, f32 sums.
+//
+// Asked by the pipeline (which convolutions may be primitives) and by the plan builder.
+#pragma once
+
+#include <optional>
+
+#include "compiler/ir/dialect.h"
+#include "runtime/host/plan.h"
+
+namespace tpu::host {
+
+std::optional<ConvStep> PlanConv(ir::ConvOp conv);
+
+// Not a convolution, or one that has a step.
+bool IsHostConvolution(mlir::Operation* op);
+
+}  // namespace tpu::host

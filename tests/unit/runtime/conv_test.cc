@@ -1,0 +1,145 @@
+// Convolutions by panels against plain loops in f64.
+#include "runtime/host/conv.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/host/narrow_float.h"
+
+namespace tpu::host {
+namespace {
+
+template <typename T>
+std::vector<T> Numbers(int64_t count, std::mt19937& random) {
+  std::normal_distribution<float> normal;
+  std::vector<T> numbers;
+  for (int64_t i = 0; i < count; ++i) numbers.push_back(static_cast<T>(normal(random)));
+  return numbers;
+}
+
+// Calls use(of x, of w, of y) with the elements of each product.
+template <typename Use>
+void ForProducts(const ConvStep& c, const Use& use) {
+  for (int64_t n = 0; n < c.batch; ++n) {
+    for (int64_t o = 0; o < c.out; ++o) {
+      for (int64_t p = 0; p < c.rows.out; ++p) {
+        for (int64_t q = 0; q < c.cols.out; ++q) {
+          for (int64_t i = 0; i < c.in; ++i) {
+            for (int64_t r = 0; r < c.rows.kernel; ++r) {
+              for (int64_t s = 0; s < c.cols.kernel; ++s) {
+                const int64_t row = p * c.rows.stride + r * c.rows.dilation - c.rows.low;
+                const int64_t col = q * c.cols.stride + s * c.cols.dilation - c.cols.low;
+                if (row < 0 || row >= c.rows.in || col < 0 || col >= c.cols.in) continue;
+                use(((n * c.in + i) * c.rows.in + row) * c.cols.in + col,
+                    ((o * c.in + i) * c.rows.kernel + r) * c.cols.kernel + s,
+                    ((n * c.out + o) * c.rows.out + p) * c.cols.out + q);
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+template <typename T>
+void Compare(ConvStep c, ConvStep::Kind kind, std::mt19937& random) {
+  c.kind = kind;
+  c.dtype = std::is_same_v<T, float> ? DType::kFloat32 : DType::kBFloat16;
+  if (!CanConvolve(c)) GTEST_SKIP() << "this processor has no panels for " << NameOf(c.dtype);
+  const bool forward = kind == ConvStep::Kind::kForward;
+  const int64_t of_y = c.batch * c.out * c.rows.out * c.cols.out, of_w = c.out * c.in * c.rows.kernel * c.cols.kernel;
+  const auto x = Numbers<T>(c.batch * c.in * c.rows.in * c.cols.in, random);
+  const auto other = Numbers<T>(forward ? of_w : of_y, random);
+  const size_t results = static_cast<size_t>(forward ? of_y : of_w);
+  std::vector<double> expected(results), sizes(results);
+  ForProducts(c, [&](int64_t at_x, int64_t at_w, int64_t at_y) {
+    const double product =
+        static_cast<double>(static_cast<float>(x[at_x])) * static_cast<float>(other[forward ? at_w : at_y]);
+    expected[forward ? at_y : at_w] += product;
+    sizes[forward ? at_y : at_w] += std::abs(product);
+  });
+  std::vector<float> found(results, NAN);
+  RunConv(c, x.data(), other.data(), found.data());
+  for (size_t i = 0; i < results; ++i) {
+    ASSERT_NEAR(found[i], expected[i], 1e-6 * sizes[i] + 1e-6)
+        << "element " << i << " of batch " << c.batch << ", " << c.in << " to " << c.out << " channels, "
+        << c.rows.in << " x " << c.cols.in << ", window " << c.rows.kernel << " x " << c.cols.kernel;
+  }
+  std::vector<float> again(results, NAN);
+  RunConv(c, x.data(), other.data(), again.data());
+  EXPECT_EQ(found, again);
+}
+
+int64_t Outputs(const ConvStep::Dim& d, int64_t high) {
+  return (d.low + d.in + high - ((d.kernel - 1) * d.dilation + 1)) / d.stride + 1;
+}
+
+struct Case {
+  std::string name;
+  int64_t batch, in, out, rows, cols, kernel, stride = 1, dilation = 1, low = 0, high = 0;
+};
+
+const Case kCases[] = {
+    {"three by three", 2, 32, 16, 16, 32, 3, 1, 1, 1, 1},
+    {"few channels", 2, 3, 8, 20, 64, 3, 1, 1, 1, 1},
+    {"few results", 3, 8, 3, 16, 16, 1},
+    {"odd sizes", 3, 5, 13, 11, 29, 3, 1, 1, 1, 1},
+    {"small images together", 7, 24, 40, 4, 4, 3, 1, 1, 1, 1},
+    {"one position", 9, 16, 24, 5, 5, 5},
+    {"stride", 2, 16, 24, 17, 32, 3, 2, 1, 1, 1},
+    {"stride over one tap", 2, 16, 24, 16, 16, 1, 2},
+    {"stride beyond the window", 2, 8, 8, 19, 23, 2, 3},
+    {"dilation", 1, 8, 16, 21, 40, 3, 1, 4, 4, 4},
+    {"dilation and stride", 2, 8, 16, 21, 40, 3, 2, 3, 2, 5},
+    {"more padding than image", 2, 8, 8, 3, 5, 3, 1, 1, 7, 6},
+    {"padding that leaves out", 2, 8, 8, 16, 16, 3, 1, 1, -2, -3},
+    {"deep", 2, 130, 9, 6, 8, 3, 1, 1, 1, 1},
+    {"one image of many rows", 1, 64, 8, 70, 66, 3, 1, 1, 1, 1},
+    {"wide window", 1, 4, 8, 24, 24, 7, 2, 1, 3, 3},
+};
+
+class Convolutions : public testing::TestWithParam<Case> {
+ protected:
+  ConvStep step() const {
+    const Case& at = GetParam();
+    ConvStep c{.batch = at.batch, .in = at.in, .out = at.out};
+    c.rows = {.in = at.rows, .kernel = at.kernel, .stride = at.stride, .dilation = at.dilation, .low = at.low};
+    c.cols = c.rows;
+    c.cols.in = at.cols;
+    c.rows.out = Outputs(c.rows, at.high), c.cols.out = Outputs(c.cols, at.high);
+    return c;
+  }
+  std::mt19937 random_{1};
+};
+
+TEST_P(Convolutions, Forward) { Compare<float>(step(), ConvStep::Kind::kForward, random_); }
+TEST_P(Convolutions, OfTheWeight) { Compare<float>(step(), ConvStep::Kind::kWeight, random_); }
+TEST_P(Convolutions, ForwardOfBFloat16) { Compare<BFloat16>(step(), ConvStep::Kind::kForward, random_); }
+TEST_P(Convolutions, OfTheWeightOfBFloat16) { Compare<BFloat16>(step(), ConvStep::Kind::kWeight, random_); }
+
+INSTANTIATE_TEST_SUITE_P(Sizes, Convolutions, testing::ValuesIn(kCases), [](const auto& info) {
+  std::string name = info.param.name;
+  for (char& c : name) c = c == ' ' ? '_' : c;
+  return name;
+});
+
+TEST(CanConvolve, RefusesWhatOffsetsCannotSay) {
+  ConvStep c{.batch = 1, .in = 1 << 14, .out = 8};
+  c.rows = c.cols = {.in = 512, .out = 512};
+  EXPECT_FALSE(CanConvolve(c));
+  c.in = 0;
+  EXPECT_FALSE(CanConvolve(c));
+  c.in = 8, c.rows.in = -1;
+  EXPECT_FALSE(CanConvolve(c));
+  c.rows.in = 512, c.dtype = DType::kFloat64;
+  EXPECT_FALSE(CanConvolve(c));
+}
+
+}  // namespace
+}  // namespace tpu::host
