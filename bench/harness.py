@@ -21,9 +21,9 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 TUNED_MALLOC = "glibc.malloc.hugetlb=1:glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=8589934592"
 THREADS = 2
-# Peers that are this device: the embedded one, the CPU plugin of PJRT, and the embedded one that knows a fragment only
-# while somebody holds it.
-OURS = ("tpu", "pjrt", "forgetful")
+# Peers that are this device: the embedded one, the CPU plugin of PJRT, the embedded one that knows a fragment only
+# while somebody holds it, and that without tier 2.
+OURS = ("tpu", "pjrt", "forgetful", "untuned")
 
 
 @dataclasses.dataclass
@@ -60,6 +60,8 @@ def environment(peer, cache=None):
         env["TORCH_TPU_PLUGIN"] = "cpu" if peer == "pjrt" else "host"
         if peer == "forgetful":
             env["TORCH_TPU_KNOWN_OPS"] = "1"
+        if peer == "untuned":
+            env["TORCH_TPU_TUNE_BUDGET"] = "0"
         if cache:
             env["TORCH_TPU_CACHE"] = str(cache)
     else:

@@ -11,9 +11,10 @@ namespace tpu {
 namespace {
 
 constexpr std::pair<const char*, int Tuning::*> kKnobs[] = {
-    {"products", &Tuning::products}, {"convolutions", &Tuning::convolutions}, {"streams", &Tuning::streams},     {"step_ns", &Tuning::step_ns},
-    {"prefetch", &Tuning::prefetch}, {"registers", &Tuning::registers}, {"task_us", &Tuning::task_us},
-    {"tile", &Tuning::tile},
+    {"products", &Tuning::products}, {"convolutions", &Tuning::convolutions},
+    {"streams", &Tuning::streams},   {"step_ns", &Tuning::step_ns},
+    {"prefetch", &Tuning::prefetch}, {"registers", &Tuning::registers},
+    {"task_us", &Tuning::task_us},   {"tile", &Tuning::tile},
 };
 
 }  // namespace

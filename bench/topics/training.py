@@ -194,6 +194,16 @@ def twenty_pairs(rounds):
     ]
 
 
+def tiers():
+    """A step by what tier 2 chose (`tpu`) against tier 1 (`untuned`), after 120 steps."""
+    rows = []
+    for make in MODELS:
+        case = f"{make.__name__} fp32"
+        times = harness.interleave("training", case, ("tpu", "untuned"), 9, iterations=4, warm_up=120)
+        rows += harness.rows_against(f"{case}, tier 2", times, {"untuned": 0.95})
+    return rows
+
+
 def measure():
     rows = []
     for make, promised in MODELS.items():
@@ -201,7 +211,7 @@ def measure():
             case = f"{make.__name__} {kind}"
             times = harness.interleave("training", case, ("tpu", "eager", "inductor"), 7, iterations=2, warm_up=12)
             rows += harness.rows_against(f"{case}, training step", times, {"eager": promised, "inductor": 0.85})
-    return rows + twenty_lengths(rounds=3) + twenty_pairs(rounds=3)
+    return rows + tiers() + twenty_lengths(rounds=3) + twenty_pairs(rounds=3)
 
 
 if __name__ == "__main__":

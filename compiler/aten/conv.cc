@@ -72,7 +72,8 @@ Tensor WeightGradient(Tensor x, Tensor dy, const Geometry& g, Ints size) {
     const int64_t span = (dy.size(d + 2) - 1) * g.stride[d] + 1;
     high.push_back((size[d] - 1) * g.dilation[d] + span - x.size(d + 2) - g.padding[d]);
   }
-  return ir::Conv(x, dy, {g.dilation, g.padding, high, ones, g.stride}, 1, g.groups, OpMath(x.dtype()), /*swapped=*/true);
+  return ir::Conv(x, dy, {g.dilation, g.padding, high, ones, g.stride}, 1, g.groups, OpMath(x.dtype()),
+                  /*swapped=*/true);
 }
 
 // (x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)

@@ -125,10 +125,11 @@ Val Conv(Emission& e, ir::ConvOp op) {
   return e.w.Op(
       "convolution", {lhs, rhs}, ir::TensorTypeOf(op.getResult()),
       absl::StrCat("dimension_numbers = #stablehlo.conv<[", operand, space, "]x[", op.getSwapped() ? "i, o" : "o, i",
-                   space, "]->[", operand, space, "]>, window_strides = ", Array(op.getStrides()), ", padding = ", padding,
-                   ", lhs_dilation = ", Array(op.getBaseDilation()), ", rhs_dilation = ", Array(op.getDilation()),
-                   ", feature_group_count = ", op.getFeatureGroups(), " : i64, batch_group_count = ",
-                   op.getBatchGroups(), " : i64, ", PrecisionConfig(lhs.element(), ir::Precision::highest)));
+                   space, "]->[", operand, space, "]>, window_strides = ", Array(op.getStrides()),
+                   ", padding = ", padding, ", lhs_dilation = ", Array(op.getBaseDilation()),
+                   ", rhs_dilation = ", Array(op.getDilation()), ", feature_group_count = ", op.getFeatureGroups(),
+                   " : i64, batch_group_count = ", op.getBatchGroups(), " : i64, ",
+                   PrecisionConfig(lhs.element(), ir::Precision::highest)));
 }
 
 // A list over the last dims as one over all of them.

@@ -1,10 +1,10 @@
 #include "runtime/host/conv.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <initializer_list>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "runtime/host/narrow_float.h"
@@ -14,8 +14,8 @@
 namespace tpu::host {
 namespace {
 
-constexpr int64_t kUnitBytes = 1 << 20;    // of a padded copy, of the second level cache
-constexpr int64_t kLeastPositions = 512;   // that are multiplied together where images are small
+constexpr int64_t kUnitBytes = 1 << 20;     // of a padded copy, of the second level cache
+constexpr int64_t kLeastPositions = 512;    // that are multiplied together where images are small
 constexpr int64_t kMostElements = 1 << 28;  // of an operand or a padded image
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -30,7 +30,9 @@ class Padding {
   static int64_t Extent(const ConvStep::Dim& d, int64_t out) { return out + (d.kernel - 1) * d.dilation / d.stride; }
   int64_t rows() const { return rows_; }
   int64_t cols() const { return cols_; }
-  int64_t Plane(int64_t row_phase, int64_t col_phase) const { return (row_phase * phases_ + col_phase) * rows_ * cols_; }
+  int64_t Plane(int64_t row_phase, int64_t col_phase) const {
+    return (row_phase * phases_ + col_phase) * rows_ * cols_;
+  }
   int64_t Elements(const ConvStep& step) const { return Plane(step.rows.stride, 0); }  // of one channel
   int64_t Tap(const ConvStep& step, int64_t r, int64_t s) const {
     const int64_t row = r * step.rows.dilation, col = s * step.cols.dilation;
@@ -47,24 +49,38 @@ struct Unit {
   int64_t image, first, count;
 };
 
-// How the work is cut: into units whose padded copies are alike, and how many of them are multiplied together.
+// How the work is cut among threads: by units, whose padded copies are alike and of which some are multiplied together;
+// where there is more weight than image, by channels of y, so that each part of the weight is one thread's.
 struct Cutting {
   int64_t rows, each_image, units, together;
+  int64_t unit_parts = NumThreads(), out_parts = 1;
 
   explicit Cutting(const ConvStep& c) {
-    const int64_t row_bytes = c.in * Padding(c, 1).Elements(c) / Padding(c, 1).rows() * static_cast<int64_t>(sizeof(float));
-    const int64_t halo = Padding(c, 1).rows() - 1, pieces = 2 * NumThreads();
+    const int64_t row_bytes =
+        c.in * Padding(c, 1).Elements(c) / Padding(c, 1).rows() * static_cast<int64_t>(sizeof(float));
+    const int64_t halo = Padding(c, 1).rows() - 1;
+    if (c.out * c.rows.kernel * c.cols.kernel >= c.batch * Padding(c, c.rows.out).Elements(c)) {
+      std::swap(unit_parts, out_parts);
+    }
+    const int64_t pieces = out_parts > 1 ? 1 : 2 * unit_parts;
     rows = std::max<int64_t>(1, kUnitBytes / row_bytes - halo);
     rows = std::min({rows, std::max<int64_t>(1, c.batch * c.rows.out / pieces), c.rows.out});
     each_image = CeilDiv(c.rows.out, rows);
     units = c.batch * each_image;
     const int64_t unit_bytes = (rows + halo) * row_bytes;
-    together = std::clamp<int64_t>(kLeastPositions / (rows * c.cols.out), 1, std::max<int64_t>(1, kUnitBytes / unit_bytes));
-    together = std::min(together, std::max<int64_t>(1, units / NumThreads()));
+    together =
+        std::clamp<int64_t>(kLeastPositions / (rows * c.cols.out), 1, std::max<int64_t>(1, kUnitBytes / unit_bytes));
+    together = std::min(together, std::max<int64_t>(1, units / unit_parts));
+    unit_parts = std::min(unit_parts, units);
   }
   Unit At(const ConvStep& c, int64_t unit) const {
     const int64_t first = unit % each_image * rows;
     return {unit / each_image, first, std::min(rows, c.rows.out - first)};
+  }
+  // The first channel of a part; of the one behind the last, their number.
+  int64_t Out(const ConvStep& c, int64_t part) const {
+    constexpr int64_t kTogether = 8;  // rows of a panel
+    return std::min(c.out, CeilDiv(CeilDiv(c.out, out_parts), kTogether) * kTogether * part);
   }
 };
 
@@ -156,11 +172,14 @@ void Forward(const ConvStep& c, const T* x, const T* w, float* y) {
       }
     }
   }
-  ParallelFor(CeilDiv(cutting.units, cutting.together), 1, [&](int64_t begin, int64_t end) {
+  const int64_t tasks = CeilDiv(cutting.units, cutting.together);
+  ParallelFor(cutting.out_parts * tasks, 1, [&](int64_t begin, int64_t end) {
     thread_local std::vector<T> kept;
     std::vector<int32_t> cols, c_cols;
     for (int64_t task = begin; task < end; ++task) {
-      const int64_t first = task * cutting.together, count = std::min(cutting.together, cutting.units - first);
+      const int64_t out = cutting.Out(c, task / tasks), outs = cutting.Out(c, task / tasks + 1) - out;
+      const int64_t first = task % tasks * cutting.together, count = std::min(cutting.together, cutting.units - first);
+      if (outs == 0) continue;
       T* const padded = Scratch(kept, count * c.in * elements);
       cols.clear(), c_cols.clear();
       const int64_t first_image = cutting.At(c, first).image;
@@ -170,35 +189,35 @@ void Forward(const ConvStep& c, const T* x, const T* w, float* y) {
         for (int64_t p = 0; p < unit.count; ++p) {
           for (int64_t q = 0; q < c.cols.out; ++q) {
             cols.push_back(static_cast<int32_t>(u * c.in * elements + p * padding.cols() + q));
-            c_cols.push_back(static_cast<int32_t>((unit.image - first_image) * c.out * image +
-                                                  (unit.first + p) * c.cols.out + q));
+            c_cols.push_back(
+                static_cast<int32_t>((unit.image - first_image) * c.out * image + (unit.first + p) * c.cols.out + q));
           }
         }
       }
       MultiplyGathered({.dtype = c.dtype,
                         .accumulate = false,
-                        .m = c.out,
+                        .m = outs,
                         .n = static_cast<int64_t>(cols.size()),
                         .k = depth,
                         .lda = depth,
                         .ldc = image,
-                        .a = w,
+                        .a = w + out * depth,
                         .b = padded,
                         .rows = rows.data(),
                         .cols = cols.data(),
                         .c_cols = c_cols.data(),
-                        .c = y + first_image * c.out * image});
+                        .c = y + (first_image * c.out + out) * image});
     }
   });
 }
 
-// Each thread sums over a part of the units, with the taps outside and the channels inside; then these are added up.
+// Each thread sums over its part with the taps outside and the channels inside; then what units gave is added up.
 template <typename T>
 void Weight(const ConvStep& c, const T* x, const T* y, float* w) {
   const Cutting cutting(c);
   const Padding padding(c, cutting.rows);
   const int64_t taps = c.rows.kernel * c.cols.kernel, width = c.in * taps, elements = c.in * padding.Elements(c);
-  const int64_t image = c.rows.out * c.cols.out, parts = std::min<int64_t>(NumThreads(), cutting.units);
+  const int64_t image = c.rows.out * c.cols.out, parts = cutting.unit_parts;
   std::vector<int32_t> cols, c_cols;
   for (int64_t r = 0; r < c.rows.kernel; ++r) {
     for (int64_t s = 0; s < c.cols.kernel; ++s) {
@@ -210,10 +229,13 @@ void Weight(const ConvStep& c, const T* x, const T* y, float* w) {
   }
   thread_local std::vector<float> kept_sums;
   float* const sums = Scratch(kept_sums, parts * c.out * width);
-  ParallelFor(parts, 1, [&](int64_t begin, int64_t end) {
+  ParallelFor(parts * cutting.out_parts, 1, [&](int64_t begin, int64_t end) {
     thread_local std::vector<T> kept, kept_y;
     std::vector<int32_t> rows;
-    for (int64_t part = begin; part < end; ++part) {
+    for (int64_t task = begin; task < end; ++task) {
+      const int64_t part = task % parts, out = cutting.Out(c, task / parts);
+      const int64_t outs = cutting.Out(c, task / parts + 1) - out;
+      if (outs == 0) continue;
       const int64_t last = cutting.units * (part + 1) / parts;
       int64_t count = 0;
       for (int64_t first = cutting.units * part / parts; first < last; first += count) {
@@ -230,24 +252,21 @@ void Weight(const ConvStep& c, const T* x, const T* y, float* w) {
           }
         }
         const int64_t depth = static_cast<int64_t>(rows.size());
-        const auto rows_of_y = [&](const Unit& unit) {
-          return y + unit.image * c.out * image + unit.first * c.cols.out;
-        };
-        const T* left = rows_of_y(cutting.At(c, first));
-        int64_t lda = image;
-        if (count > 1) {  // rows of several units, one behind the other
-          T* to = Scratch(kept_y, c.out * depth);
-          left = to, lda = depth;
-          for (int64_t o = 0; o < c.out; ++o) {
-            for (int64_t u = 0; u < count; ++u) {
-              const Unit unit = cutting.At(c, first + u);
-              to = std::copy_n(rows_of_y(unit) + o * image, unit.count * c.cols.out, to);
-            }
+        // The units' parts of a row of y, one behind the other. Rows whose strides were a power of two would share few
+        // lines of the cache.
+        const int64_t lda = (depth + 15) / 16 * 16 + 16;
+        T* const left = Scratch(kept_y, outs * lda);
+        for (int64_t o = 0; o < outs; ++o) {
+          T* to = left + o * lda;
+          for (int64_t u = 0; u < count; ++u) {
+            const Unit unit = cutting.At(c, first + u);
+            to = std::copy_n(y + (unit.image * c.out + out + o) * image + unit.first * c.cols.out,
+                             unit.count * c.cols.out, to);
           }
         }
         MultiplyGathered({.dtype = c.dtype,
                           .accumulate = first != cutting.units * part / parts,
-                          .m = c.out,
+                          .m = outs,
                           .n = width,
                           .k = depth,
                           .lda = lda,
@@ -257,7 +276,7 @@ void Weight(const ConvStep& c, const T* x, const T* y, float* w) {
                           .rows = rows.data(),
                           .cols = cols.data(),
                           .c_cols = c_cols.data(),
-                          .c = sums + part * c.out * width});
+                          .c = sums + (part * c.out + out) * width});
       }
     }
   });
@@ -288,7 +307,7 @@ bool CanConvolve(const ConvStep& c) {
     for (int64_t size : {d.in, d.out, d.kernel, d.stride, d.dilation}) {
       if (size < 1 || size > kMostElements) return false;
     }
-    if (std::abs(d.low) > kMostElements) return false;
+    if (d.low < -kMostElements || d.low > kMostElements) return false;
   }
   if (std::min({c.batch, c.in, c.out}) < 1 || std::max({c.batch, c.in, c.out}) > kMostElements) return false;
   const auto product = [](std::initializer_list<int64_t> sizes) {
@@ -296,8 +315,8 @@ bool CanConvolve(const ConvStep& c) {
     for (int64_t size : sizes) elements = std::min<__int128>(elements * size, __int128{kMostElements} + 1);
     return static_cast<int64_t>(elements);
   };
-  const int64_t padded = product({c.in, c.rows.stride, c.cols.stride, Padding::Extent(c.rows, c.rows.out),
-                                  Padding::Extent(c.cols, c.cols.out)});
+  const int64_t padded = product(
+      {c.in, c.rows.stride, c.cols.stride, Padding::Extent(c.rows, c.rows.out), Padding::Extent(c.cols, c.cols.out)});
   return std::max({product({c.batch, c.in, c.rows.in, c.cols.in}), product({c.batch, c.out, c.rows.out, c.cols.out}),
                    product({c.out, c.in, c.rows.kernel, c.cols.kernel}), padded}) <= kMostElements;
 }

@@ -175,10 +175,12 @@ void MultiplyGatheredBy(const GatheredBlock& g) {
   static_assert(kGatheredCols * Kernel::kDepth <= kMostPacked);
   [[maybe_unused]] const typename Kernel::Scope scope;
   const T* const a = static_cast<const T*>(g.a);
+  const T* const b = static_cast<const T*>(g.b);
   float* const packed_b = Scratch();
   float* const packed_a = packed_b + kMostPacked;
   alignas(64) float edge[kRows * kCols];
-  const bool in_place = g.k % kGrain == 0 && g.lda % kElements == 0 && reinterpret_cast<uintptr_t>(a) % alignof(float) == 0;
+  const bool in_place =
+      g.k % kGrain == 0 && g.lda % kElements == 0 && reinterpret_cast<uintptr_t>(a) % alignof(float) == 0;
   // Passes of about one depth: a short last one would load and store as many sums as the others.
   const int64_t passes = (g.k - 1) / (kElements * Kernel::kDepth) + 1;
   const int64_t pass = ((g.k - 1) / passes / kGrain + 1) * kGrain;
@@ -188,9 +190,12 @@ void MultiplyGatheredBy(const GatheredBlock& g) {
       const int64_t depth = std::min(pass, g.k - p);
       const int64_t words = (depth + kGrain - 1) / kGrain * Kernel::kGrain;
       const bool add = g.accumulate || p > 0;
+      bool in_runs[kGatheredCols / kCols];  // panels of f32 whose rows are read where they lie
       for (int64_t j = 0; j < cols; j += kCols) {
-        PackGathered<kCols>(static_cast<const T*>(g.b), g.rows + p, depth, g.cols + col + j, std::min(kCols, cols - j),
-                            words, packed_b + j * words);
+        const int32_t* const from = g.cols + col + j;
+        in_runs[j / kCols] = std::is_same_v<T, float> && cols - j >= kCols && Consecutive(from, kCols);
+        if (in_runs[j / kCols]) continue;
+        PackGathered<kCols>(b, g.rows + p, depth, from, std::min(kCols, cols - j), words, packed_b + j * words);
       }
       for (int64_t i = 0; i < g.m; i += kRows) {
         const int64_t height = std::min(kRows, g.m - i);
@@ -204,11 +209,16 @@ void MultiplyGatheredBy(const GatheredBlock& g) {
           float* const tile = summed_in_place ? g.c + i * g.ldc + to[0] : edge;
           const int64_t stride = summed_in_place ? g.ldc : kCols;
           const float* const right = packed_b + j * words;
-          if (whole) {
-            Kernel::Rows(words, reinterpret_cast<const float*>(left), g.lda / kElements, right, tile, stride,
-                         summed_in_place && add);
+          const bool sum = summed_in_place && add;
+          if (in_runs[j / kCols]) {
+            if constexpr (std::is_same_v<T, float>) {
+              Kernel::Gathered(depth, whole ? left : packed_a, whole ? g.lda : 1, whole ? 1 : kRows,
+                               b + g.cols[col + j], g.rows + p, tile, stride, sum);
+            }
+          } else if (whole) {
+            Kernel::Rows(words, reinterpret_cast<const float*>(left), g.lda / kElements, right, tile, stride, sum);
           } else {
-            Kernel::Packed(words, packed_a, right, tile, stride, summed_in_place && add);
+            Kernel::Packed(words, packed_a, right, tile, stride, sum);
           }
           if (!summed_in_place) PutGathered(edge, kCols, height, to, width, g.c + i * g.ldc, g.ldc, add);
         }

@@ -83,14 +83,17 @@ struct Avx512 {
       return _mm512_dpbf16_ps(sum, (__m512bh)x, (__m512bh)y);
     }
   }
+  // `row(p)`: where row p of B is.
+  template <typename Row>
   TPU_AVX512 static TPU_INLINE void Multiply(int64_t depth, const float* a, int64_t row_stride, int64_t depth_stride,
-                                             const float* b, float* c, int64_t ldc, bool accumulate) {
+                                             const Row& row, float* c, int64_t ldc, bool accumulate) {
     __m512 sums[kRows][2];
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) sums[i][0] = sums[i][1] = _mm512_setzero_ps();
 #pragma GCC unroll 4
     for (int64_t p = 0; p < depth; ++p) {
-      const __m512 left = _mm512_load_ps(b), right = _mm512_load_ps(b + 16);
+      const float* const b = row(p);
+      const __m512 left = _mm512_loadu_ps(b), right = _mm512_loadu_ps(b + 16);
 #pragma GCC unroll 8
       for (int i = 0; i < kRows; ++i) {
         const __m512 x = _mm512_set1_ps(a[i * row_stride]);
@@ -98,7 +101,6 @@ struct Avx512 {
         sums[i][1] = AddProduct(sums[i][1], x, right);
       }
       a += depth_stride;
-      b += kCols;
     }
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) {
@@ -111,13 +113,22 @@ struct Avx512 {
       _mm512_storeu_ps(to + 16, sums[i][1]);
     }
   }
+  TPU_AVX512 static TPU_INLINE auto Panel(const float* b) {
+    return [b](int64_t p) TPU_AVX512 { return b + p * kCols; };
+  }
   TPU_AVX512 static void Rows(int64_t depth, const float* a, int64_t lda, const float* b, float* c, int64_t ldc,
                               bool accumulate) {
-    Multiply(depth, a, lda, 1, b, c, ldc, accumulate);
+    Multiply(depth, a, lda, 1, Panel(b), c, ldc, accumulate);
   }
   TPU_AVX512 static void Columns(int64_t depth, const float* a, int64_t lda, const float* b, float* c, int64_t ldc,
                                  bool accumulate) {
-    Multiply(depth, a, 1, lda, b, c, ldc, accumulate);
+    Multiply(depth, a, 1, lda, Panel(b), c, ldc, accumulate);
+  }
+  // Rows of B are where `rows` says.
+  TPU_AVX512 static void Gathered(int64_t depth, const float* a, int64_t row_stride, int64_t depth_stride,
+                                  const float* b, const int32_t* rows, float* c, int64_t ldc, bool accumulate) {
+    const auto row = [=](int64_t p) TPU_AVX512 { return b + rows[p]; };
+    Multiply(depth, a, row_stride, depth_stride, row, c, ldc, accumulate);
   }
 };
 
@@ -295,7 +306,7 @@ struct Avx512Block : Avx512<T> {
     Pack<kRows>(from, stride, along_depth, depth, rows, words, out);
   }
   TPU_AVX512 static void Packed(int64_t depth, const float* a, const float* b, float* c, int64_t ldc, bool accumulate) {
-    Avx512<T>::Multiply(depth, a, 1, kRows, b, c, ldc, accumulate);
+    Avx512<T>::Columns(depth, a, kRows, b, c, ldc, accumulate);
   }
 };
 

@@ -122,3 +122,19 @@ func.func @conv(%x: tensor<2x4x8xf32>, %w: tensor<6x3x3xf32>) -> tensor<2x6x6xf3
       : (tensor<2x4x8xf32>, tensor<6x3x3xf32>) -> tensor<2x6x6xf32>
   return %0 : tensor<2x6x6xf32>
 }
+
+// -----
+func.func @swapped_conv(%x: tensor<4x2x8xf32>, %w: tensor<3x6x3xf32>) -> tensor<6x2x6xf32> {
+  // expected-error @+1 {{C2: channels and groups must fit together}}
+  %0 = tpu.conv %x, %w strides [1] padding [0] [0] dilation [1] x [1] groups 1 x 1 swapped
+      : (tensor<4x2x8xf32>, tensor<3x6x3xf32>) -> tensor<6x2x6xf32>
+  return %0 : tensor<6x2x6xf32>
+}
+
+// -----
+func.func @swapped_conv_result(%x: tensor<4x2x8xf32>, %w: tensor<4x6x3xf32>) -> tensor<2x6x6xf32> {
+  // expected-error @+1 {{C4: result dims must follow from the operands and the window}}
+  %0 = tpu.conv %x, %w strides [1] padding [0] [0] dilation [1] x [1] groups 1 x 1 swapped
+      : (tensor<4x2x8xf32>, tensor<4x6x3xf32>) -> tensor<2x6x6xf32>
+  return %0 : tensor<2x6x6xf32>
+}

@@ -60,6 +60,36 @@ def test_a_second_process_has_what_was_decided(tuned):
     assert (second["tuning"], second["decisions"]) == (first["tuning"], first["decisions"])
 
 
+def test_convolutions_by_either_library_are_the_cpus(tmp_path):
+    program = """
+        import torch, torch.nn as nn, torch.nn.functional as F
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Conv2d(8, 24, 3, padding=1), nn.ReLU(), nn.Conv2d(24, 16, 3, padding=2, dilation=2),
+                            nn.GroupNorm(4, 16), nn.Conv2d(16, 40, (1, 3), bias=False))
+        x = torch.randn(4, 8, 33, 32)
+        def gradients(net, x):
+            net.zero_grad()
+            net(x).square().mean().backward()
+            return [p.grad.cpu() for p in net.parameters()]
+        expected = gradients(net, x)
+        net, x = net.to("tpu"), x.to("tpu")
+        for step in range(600):
+            torch.testing.assert_close(gradients(net, x), expected, rtol=1e-4, atol=1e-5)
+            if step % 20 == 19:
+                torch.tpu.wait_for_compiles()
+                tried = {d["candidate"] for f in torch.tpu.explain().fragments for d in f["decisions"]}
+                if "convolutions=1" in tried:
+                    break
+        print("convolutions=1" in tried or "avx512bw" not in open("/proc/cpuinfo").read())
+    """
+    environment = {
+        "TORCH_TPU_CACHE": str(tmp_path),
+        "TORCH_TPU_TUNE_BUDGET": "100",
+        "TORCH_TPU_TUNE_AFTER": "20",
+    }
+    assert run_python(program, environment).stdout == "True\n"
+
+
 def test_a_damaged_profile_is_none(tuned, tmp_path):
     directory, _ = tuned
     for path in pathlib.Path(directory).rglob("*.ttp"):

@@ -16,3 +16,13 @@ func.func @weight(%x: tensor<4x2x8xf32>, %dy: tensor<6x2x8xf32>) -> tensor<2x6x3
       : (tensor<4x2x8xf32>, tensor<6x2x8xf32>) -> tensor<2x6x3xf32>
   return %0 : tensor<2x6x3xf32>
 }
+
+// The same with batch and channels the other way round: as activations and gradients lie.
+// CHECK-LABEL: module @swapped
+// CHECK: dimension_numbers = #stablehlo.conv<[f, b, 0]x[i, o, 0]->[f, b, 0]>
+// CHECK-SAME: batch_group_count = 2 : i64
+func.func @swapped(%x: tensor<2x4x8xf32>, %dy: tensor<2x6x8xf32>) -> tensor<6x2x3xf32> {
+  %0 = tpu.conv %x, %dy strides [1] padding [1] [1] dilation [1] x [1] groups 1 x 2 swapped
+      : (tensor<2x4x8xf32>, tensor<2x6x8xf32>) -> tensor<6x2x3xf32>
+  return %0 : tensor<6x2x3xf32>
+}

@@ -177,7 +177,8 @@ std::string Convolution(const std::string& stride, const std::string& mask = "tr
          "(tensor<2x4x6x9xf32>, tensor<8x4x3x3xf32>, tensor<8xf32>) -> " + y + "\n" +
          R"(%g:3 = tpu.aten "aten::convolution_backward"(%dy, %x, %w) [#tpu.tensor<0>, #tpu.tensor<1>, #tpu.tensor<2>, )" +
          "array<i64: 8>, array<i64: " + stride +
-         ">, array<i64: 1, 1>, array<i64: 1, 1>, false, array<i64: 0, 0>, 1, array<i1: " + mask + ">] {node = 1 : i64} : (" + y +
+         ">, array<i64: 1, 1>, array<i64: 1, 1>, false, array<i64: 0, 0>, 1, array<i1: " + mask +
+         ">] {node = 1 : i64} : (" + y +
          ", tensor<2x4x6x9xf32>, tensor<8x4x3x3xf32>) -> (tensor<2x4x6x9xf32>, tensor<8x4x3x3xf32>, tensor<8xf32>)\n" +
          "return %y, %g#0, %g#1, %g#2 : " + y + ", tensor<2x4x6x9xf32>, tensor<8x4x3x3xf32>, tensor<8xf32>\n}";
 }
@@ -215,8 +216,7 @@ TEST_F(HostConvolutions, StayCallsWhereTheDeviceHasNoStep) {
 TEST_F(HostConvolutions, AreThoseOfPlainLoops) {
   const auto x = Ramp(2 * 4 * 6 * 9, 0.1f, -0.7f), w = Ramp(8 * 4 * 9, 0.2f, -1.5f), b = Ramp(8),
              dy = Ramp(2 * 8 * 6 * 9);
-  const auto got =
-      RunText(Convolution("1, 1"), {Pack(x), Pack(w), Pack(b), Pack(dy)}, false, {.convolutions = 1});
+  const auto got = RunText(Convolution("1, 1"), {Pack(x), Pack(w), Pack(b), Pack(dy)}, false, {.convolutions = 1});
   ASSERT_TRUE(got.ok()) << got.status();
   std::vector<double> y(dy.size()), dx(x.size()), dw(w.size()), db(b.size());
   for (size_t i = 0; i < dy.size(); ++i) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cctype>
 #include <cmath>
 #include <random>
 #include <string>
@@ -68,8 +69,8 @@ void Compare(ConvStep c, ConvStep::Kind kind, std::mt19937& random) {
   RunConv(c, x.data(), other.data(), found.data());
   for (size_t i = 0; i < results; ++i) {
     ASSERT_NEAR(found[i], expected[i], 1e-6 * sizes[i] + 1e-6)
-        << "element " << i << " of batch " << c.batch << ", " << c.in << " to " << c.out << " channels, "
-        << c.rows.in << " x " << c.cols.in << ", window " << c.rows.kernel << " x " << c.cols.kernel;
+        << "element " << i << " of batch " << c.batch << ", " << c.in << " to " << c.out << " channels, " << c.rows.in
+        << " x " << c.cols.in << ", window " << c.rows.kernel << " x " << c.cols.kernel;
   }
   std::vector<float> again(results, NAN);
   RunConv(c, x.data(), other.data(), again.data());
@@ -91,6 +92,8 @@ const Case kCases[] = {
     {"few results", 3, 8, 3, 16, 16, 1},
     {"odd sizes", 3, 5, 13, 11, 29, 3, 1, 1, 1, 1},
     {"small images together", 7, 24, 40, 4, 4, 3, 1, 1, 1, 1},
+    {"more weight than image", 5, 64, 72, 2, 2, 3, 1, 1, 1, 1},
+    {"more weight than image, few results", 1, 64, 5, 2, 2, 3, 1, 1, 1, 1},
     {"one position", 9, 16, 24, 5, 5, 5},
     {"stride", 2, 16, 24, 17, 32, 3, 2, 1, 1, 1},
     {"stride over one tap", 2, 16, 24, 16, 16, 1, 2},
@@ -125,7 +128,7 @@ TEST_P(Convolutions, OfTheWeightOfBFloat16) { Compare<BFloat16>(step(), ConvStep
 
 INSTANTIATE_TEST_SUITE_P(Sizes, Convolutions, testing::ValuesIn(kCases), [](const auto& info) {
   std::string name = info.param.name;
-  for (char& c : name) c = c == ' ' ? '_' : c;
+  for (char& c : name) c = std::isalpha(c) != 0 ? c : '_';
   return name;
 });
 

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "absl/status/status.h"
+#include "runtime/host/conv.h"
 
 namespace tpu::host {
 namespace {
@@ -46,6 +47,53 @@ Plan FullPlan() {
   plan.steps = {kernel, gemm, call, copy};
   plan.tile_loops = {{.first = 0, .count = 2, .tiles = 8}};
   return plan;
+}
+
+// x [2, 3, 5, 6] and w [4, 3, 3, 3], or y: [2, 4, 5, 6].
+Plan Convolution(ConvStep::Kind kind) {
+  const bool forward = kind == ConvStep::Kind::kForward;
+  Plan plan;
+  plan.num_inputs = 2;
+  plan.outputs = {{.bytes = forward ? 960u : 432u}};
+  plan.slots = {{Slot::Kind::kInput, 0, 0, 720},
+                {Slot::Kind::kInput, 1, 0, forward ? 432u : 960u},
+                {Slot::Kind::kOutput, 0, 0, forward ? 960u : 432u}};
+  Step step{.kind = Step::Kind::kConv, .label = "conv", .slots = {0, 1, 2}};
+  step.conv = {.kind = kind, .batch = 2, .in = 3, .out = 4};
+  step.conv.rows = {.in = 5, .out = 5, .kernel = 3, .low = 1};
+  step.conv.cols = {.in = 6, .out = 6, .kernel = 3, .low = 1};
+  plan.steps = {step};
+  return plan;
+}
+
+TEST(Plan, ConvolutionsStayInTheirSlots) {
+  if (!CanConvolve(Convolution(ConvStep::Kind::kForward).steps[0].conv))
+    GTEST_SKIP() << "this processor has no AVX-512";
+  const std::pair<const char*, void (*)(Plan&)> changes[] = {
+      {"more images", [](Plan& p) { p.steps[0].conv.batch = 3; }},
+      {"more channels", [](Plan& p) { p.steps[0].conv.in = 4; }},
+      {"more results", [](Plan& p) { p.steps[0].conv.out = 5; }},
+      {"more rows", [](Plan& p) { p.steps[0].conv.rows.in = 6; }},
+      {"more columns of the result", [](Plan& p) { p.steps[0].conv.cols.out = 7; }},
+      {"a larger window", [](Plan& p) { p.steps[0].conv.cols.kernel = 4; }},
+      {"no stride", [](Plan& p) { p.steps[0].conv.rows.stride = 0; }},
+      {"sizes that overflow", [](Plan& p) { p.steps[0].conv.batch = INT64_MAX; }},
+      {"padding that overflows", [](Plan& p) { p.steps[0].conv.rows.low = INT64_MIN; }},
+      {"an element type without panels", [](Plan& p) { p.steps[0].conv.dtype = DType::kInt32; }},
+      {"an unknown kind", [](Plan& p) { p.steps[0].conv.kind = static_cast<ConvStep::Kind>(2); }},
+      {"two operands", [](Plan& p) { p.steps[0].slots.pop_back(); }},
+      {"a result that is an input", [](Plan& p) { p.steps[0].slots[2] = 1; }},
+  };
+  for (const auto kind : {ConvStep::Kind::kForward, ConvStep::Kind::kWeight}) {
+    const absl::StatusOr<Plan> parsed = Plan::Parse(Convolution(kind).Serialize());
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    EXPECT_EQ(parsed->steps[0].conv.cols.in, 6);
+    for (const auto& [what, change] : changes) {
+      Plan plan = Convolution(kind);
+      change(plan);
+      EXPECT_EQ(Plan::Parse(plan.Serialize()).status().code(), absl::StatusCode::kInvalidArgument) << what;
+    }
+  }
 }
 
 TEST(Plan, ComesBackAsItWas) {
