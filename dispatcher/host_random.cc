@@ -53,7 +53,8 @@ inline void PhiloxBlocks(uint64_t seed, uint64_t counter, uint32_t* words) {
   }
 }
 
-// The functions of compiler/host/vector_math.cc for one element, operation by operation. f64 is libm's, there too.
+// The functions of compiler/host/vector_math.cc for one element, operation by operation. f64 is libm's, there too, but
+// for Exp, which may differ there in its last bit.
 template <bool kFma>
 struct Maths {
   template <typename T>
@@ -62,25 +63,21 @@ struct Maths {
     if constexpr (std::is_same_v<T, float>) return __builtin_fmaf(a, b, c);
     return __builtin_fma(a, b, c);
   }
-  template <size_t n>
-  static float Poly(float x, const float (&high_to_low)[n]) {
-    float y = high_to_low[0];
-    for (size_t i = 1; i < n; ++i) y = Fma(y, x, high_to_low[i]);
+  template <typename... Lower>
+  static float Poly(float x, float highest, Lower... lower) {
+    float y = highest;
+    ((y = Fma(y, x, lower)), ...);
     return y;
   }
-  static float Log(float x) {
-    const bool tiny = x < std::numeric_limits<float>::min();
-    const int32_t bits = std::bit_cast<int32_t>(tiny ? x * 8388608.0f : x);
-    int32_t e = (bits - 0x3f3504f3) >> 23;
+  static float Log(float x) {  // of a normal number
+    const int32_t bits = std::bit_cast<int32_t>(x), e = (bits - 0x3f3504f3) >> 23;
     const float m = std::bit_cast<float>(bits - static_cast<int32_t>(static_cast<uint32_t>(e) << 23));
-    if (tiny) e -= 23;
     const float f = m - 1, z = f * f;
-    float p = Poly(f, {7.0376836292e-2f, -1.1514610310e-1f, 1.1676998740e-1f, -1.2420140846e-1f, 1.4249322787e-1f,
-                       -1.6668057665e-1f, 2.0000714765e-1f, -2.4999993993e-1f, 3.3333331174e-1f});
+    float p = Poly(f, 7.0376836292e-2f, -1.1514610310e-1f, 1.1676998740e-1f, -1.2420140846e-1f, 1.4249322787e-1f,
+                   -1.6668057665e-1f, 2.0000714765e-1f, -2.4999993993e-1f, 3.3333331174e-1f);
     p = Fma(-0.5f, z, p * f * z);
     const float whole = static_cast<float>(e);
-    const float y = Fma(whole, 0.693359375f, Fma(whole, -2.12194440e-4f, f + p));
-    return x == 0 ? -std::numeric_limits<float>::infinity() : y;
+    return Fma(whole, 0.693359375f, Fma(whole, -2.12194440e-4f, f + p));
   }
   static float Cos(float x) {
     const double wide = x, magic = 6755399441055744.0;
@@ -88,9 +85,9 @@ struct Maths {
     const double reduced = Fma(whole, -6.12323399573676603587e-17, Fma(whole, -1.57079632679489655800e+00, wide));
     const float r = static_cast<float>(reduced), z = r * r;
     const uint32_t turns = static_cast<uint32_t>(std::bit_cast<uint64_t>(shifted)) + 1;
-    const float sine = Fma(Poly(z, {-1.9515295891e-4f, 8.3321608736e-3f, -1.6666654611e-1f}) * z, r, r);
-    const float cosine = Fma(Poly(z, {2.443315711809948e-5f, -1.388731625493765e-3f, 4.166664568298827e-2f}), z * z,
-                             Fma(-0.5f, z, 1.0f));
+    const float sine = Fma(Poly(z, -1.9515295891e-4f, 8.3321608736e-3f, -1.6666654611e-1f) * z, r, r);
+    const float cosine =
+        Fma(Poly(z, 2.443315711809948e-5f, -1.388731625493765e-3f, 4.166664568298827e-2f), z * z, Fma(-0.5f, z, 1.0f));
     const float y = (turns & 1) != 0 ? cosine : sine;
     return std::bit_cast<float>(std::bit_cast<uint32_t>(y) ^ (turns & 2) << 30);
   }
@@ -99,8 +96,8 @@ struct Maths {
     const float shifted = Fma(clamped, 1.44269504088896341f, magic), whole = shifted - magic;
     const int32_t n = std::bit_cast<int32_t>(shifted) - 0x4B400000;
     const float r = Fma(whole, -1.42860682030941723212e-6f, Fma(whole, -0.693145751953125f, clamped));
-    const float p = Poly(r, {1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f,
-                             5.0000001201e-1f});
+    const float p = Poly(r, 1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f,
+                         5.0000001201e-1f);
     const auto two_to = [](int32_t k) { return std::bit_cast<float>((k + 127) << 23); };
     const float y = Fma(p, r * r, r) + 1.0f;
     return y * two_to(n >> 1) * two_to(n - (n >> 1));
@@ -117,7 +114,8 @@ struct Parameters {
   Draw draw;
   int bits = 24;  // of a uniform f32
   double a = 0, b = 1;
-  int64_t low = 0, range = 1;
+  uint64_t low = 0, range = 1, reciprocal = UINT64_MAX;  // 2^64 by the range
+  uint64_t seed = 0, offset = 0;
 };
 
 template <typename T>
@@ -130,65 +128,85 @@ T UniformOf(const uint32_t* words, int bits) {
   }
 }
 
-template <typename T>
-constexpr int kWords = std::is_same_v<T, float> ? 1 : 2;
+// x % range by the reciprocal 2^64 / range, whose quotient is at most one too small.
+inline uint64_t Modulo(uint64_t x, uint64_t range, uint64_t reciprocal) {
+  const uint64_t quotient = static_cast<uint64_t>((static_cast<unsigned __int128>(x) * reciprocal) >> 64);
+  const uint64_t rest = x - quotient * range;
+  return rest < range ? rest : rest - range;
+}
 
-template <typename M, typename T>
+template <Draw kDraw, typename T>
+constexpr int kWordsEach =
+    (std::is_same_v<T, float> ? 1 : 2) * (kDraw == Draw::kNormal || kDraw == Draw::kLogNormal ? 2 : 1);
+
+template <typename M, Draw kDraw, typename T>
 inline T One(const Parameters& p, const uint32_t* words) {
-  if constexpr (std::is_same_v<T, int64_t>) {
+  if constexpr (kDraw == Draw::kIntegers) {
     const uint64_t drawn = words[0] | uint64_t{words[1]} << 32;
-    return static_cast<int64_t>(drawn & INT64_MAX) % p.range + p.low;
+    return static_cast<T>(Modulo(drawn, p.range, p.reciprocal) + p.low);
   } else {
     const T a = static_cast<T>(p.a), b = static_cast<T>(p.b), u = UniformOf<T>(words, p.bits);
-    switch (p.draw) {
-      case Draw::kUniform:
-        return u * (b - a) + a;
-      case Draw::kExponential:
-        return -M::Log(T{1} - u) / b;
-      case Draw::kCauchy:
-        return static_cast<T>(std::tan(static_cast<double>((u - static_cast<T>(0.5)) * static_cast<T>(M_PI)))) * b + a;
-      default:
-        break;
+    if constexpr (kDraw == Draw::kUniform) return u * (b - a) + a;
+    if constexpr (kDraw == Draw::kExponential) return -M::Log(T{1} - u) / b;
+    if constexpr (kDraw == Draw::kCauchy) {
+      const T turn = (u - static_cast<T>(0.5)) * static_cast<T>(M_PI);
+      return static_cast<T>(std::tan(static_cast<double>(turn))) * b + a;
     }
-    const T v = UniformOf<T>(words + kWords<T>, p.bits);
+    const T v = UniformOf<T>(words + kWordsEach<kDraw, T> / 2, p.bits);
     const T z = std::sqrt(static_cast<T>(-2) * M::Log(T{1} - u)) * M::Cos(v * static_cast<T>(2 * M_PI));
-    return p.draw == Draw::kNormal ? z * b + a : M::Exp(z * b + a);
+    return kDraw == Draw::kNormal ? z * b + a : M::Exp(z * b + a);
   }
 }
 
-template <typename M, typename T>
-inline void FillChunk(const Parameters& p, uint64_t seed, uint64_t offset, int64_t begin, int64_t end, T* out) {
-  constexpr int kLanes = 8;
-  const int each = kWords<T> * (p.draw == Draw::kNormal || p.draw == Draw::kLogNormal ? 2 : 1);
-  uint32_t words[4 * kChunk + 4 * kLanes];
-  const int64_t count = (end - begin) * each;  // begin is a multiple of kChunk: of whole blocks
-  for (int64_t w = 0; w < count; w += 4 * kLanes) {
-    PhiloxBlocks<kLanes>(seed, offset + static_cast<uint64_t>(begin * each + w) / 4, words + w);
+// Elements [begin, end) of the stream; begin is a multiple of kChunk, so of whole blocks.
+template <typename M, Draw kDraw, typename T>
+inline void FillChunk(const Parameters& p, int64_t begin, int64_t end, T* out) {
+  constexpr int kLanes = 8, kEach = kWordsEach<kDraw, T>;
+  uint32_t words[kEach * kChunk];
+  for (int64_t w = 0; w < (end - begin) * kEach; w += 4 * kLanes) {
+    PhiloxBlocks<kLanes>(p.seed, p.offset + static_cast<uint64_t>(begin * kEach + w) / 4, words + w);
   }
-  for (int64_t i = 0; i < end - begin; ++i) out[begin + i] = One<M, T>(p, words + i * each);
+  for (int64_t i = 0; i < end - begin; ++i) out[begin + i] = One<M, kDraw, T>(p, words + i * kEach);
 }
 
-template <typename T>
-__attribute__((target("avx2,fma"), flatten)) void FillWithFma(const Parameters& p, uint64_t seed, uint64_t offset,
-                                                              int64_t begin, int64_t end, T* out) {
-  FillChunk<Maths<true>, T>(p, seed, offset, begin, end, out);
+template <Draw kDraw, typename T>
+__attribute__((target("avx2,fma"), flatten)) void FillWithFma(const Parameters& p, int64_t begin, int64_t end, T* out) {
+  FillChunk<Maths<true>, kDraw, T>(p, begin, end, out);
 }
 
-template <typename T>
-void Fill(const Parameters& p, uint64_t seed, uint64_t offset, at::Tensor& t) {
+template <Draw kDraw, typename T>
+void Fill(const Parameters& p, at::Tensor& t) {
   static const bool fma = __builtin_cpu_supports("fma") && __builtin_cpu_supports("avx2");
+  const auto fill = fma ? FillWithFma<kDraw, T> : FillChunk<Maths<false>, kDraw, T>;
   T* out = t.mutable_data_ptr<T>();
   const int64_t n = t.numel();
   at::parallel_for(0, (n + kChunk - 1) / kChunk, 16, [&](int64_t first, int64_t last) {
     for (int64_t chunk = first; chunk < last; ++chunk) {
-      const int64_t begin = chunk * kChunk, end = std::min(begin + kChunk, n);
-      if (fma) {
-        FillWithFma<T>(p, seed, offset, begin, end, out);
-      } else {
-        FillChunk<Maths<false>, T>(p, seed, offset, begin, end, out);
-      }
+      fill(p, chunk * kChunk, std::min((chunk + 1) * kChunk, n), out);
     }
   });
+}
+
+template <Draw kDraw>
+void Fill(const Parameters& p, at::Tensor& t) {
+  t.scalar_type() == c10::kDouble ? Fill<kDraw, double>(p, t) : Fill<kDraw, float>(p, t);
+}
+
+void Fill(const Parameters& p, at::Tensor& t) {
+  switch (p.draw) {
+    case Draw::kUniform:
+      return Fill<Draw::kUniform>(p, t);
+    case Draw::kNormal:
+      return Fill<Draw::kNormal>(p, t);
+    case Draw::kExponential:
+      return Fill<Draw::kExponential>(p, t);
+    case Draw::kLogNormal:
+      return Fill<Draw::kLogNormal>(p, t);
+    case Draw::kCauchy:
+      return Fill<Draw::kCauchy>(p, t);
+    case Draw::kIntegers:
+      return Fill<Draw::kIntegers, int64_t>(p, t);
+  }
 }
 
 // One call: its arguments as numbers and tensors, its seed and offset.
@@ -241,24 +259,26 @@ class PhiloxCall {
     const at::Tensor t = MakeOf(dims, p, type);
     return complex ? at::view_as_complex(t) : t;
   }
-  at::Tensor MakeOf(at::IntArrayRef dims, const Parameters& p, c10::ScalarType type) const {
+  at::Tensor MakeOf(at::IntArrayRef dims, Parameters p, c10::ScalarType type) const {
     at::Tensor t = at::empty(dims, at::TensorOptions(type));
-    const size_t n = inputs_.size();
-    const uint64_t seed = inputs_[n - 2].argument.scalar_bits, offset = inputs_[n - 1].argument.scalar_bits;
-    if (type == c10::kFloat) Fill<float>(p, seed, offset, t);
-    if (type == c10::kDouble) Fill<double>(p, seed, offset, t);
-    if (type == c10::kLong) Fill<int64_t>(p, seed, offset, t);
+    p.seed = inputs_[inputs_.size() - 2].argument.scalar_bits;
+    p.offset = inputs_.back().argument.scalar_bits;
+    Fill(p, t);
     return t;
   }
   at::Tensor Uniform(c10::ScalarType type) const { return Make({Draw::kUniform}, type); }
   at::Tensor Integers(int64_t low, int64_t high) const {
     Parameters p{Draw::kIntegers};
-    p.low = low;
-    p.range = high - low;
+    p.low = static_cast<uint64_t>(low);
+    p.range = std::max(static_cast<uint64_t>(high) - p.low, uint64_t{1});  // [INT64_MAX, INT64_MAX) is that number
+    p.reciprocal = UINT64_MAX / p.range;
     return Make(p, c10::kLong);
   }
   // The variance of complex numbers is that of their two parts together; a mean that is a number is both parts'.
   at::Tensor Normal(size_t mean, size_t std) const {
+    if (!IsComplex(result_type()) && !IsTensor(mean) && !IsTensor(std)) {
+      return Make({Draw::kNormal, 24, Number(mean, 0), Number(std, 1)}, draw_type());
+    }
     at::Tensor z = Make({Draw::kNormal}, draw_type());
     at::Tensor parts = z.is_complex() ? at::view_as_real(z) : z;
     if (z.is_complex()) parts.mul_(M_SQRT1_2);

@@ -80,14 +80,14 @@ Result Dropout(AtenCall& c) {  // (x, p, train) -> y, mask
   return {ir::Select(mask, x * ir::Convert(scale, x.dtype()), 0), mask};
 }
 
-// Integers in [low, high): 64 random bits modulo the range (its bias is below range / 2^63).
+// Integers in [low, high): 64 random bits modulo the range, up to 2^64 - 1 (its bias is below range / 2^64).
 Result RandomIntegers(AtenCall& c, Tensor low, Tensor high) {
   Shape drawn(c.result_dims());
   drawn.push_back(2);
   Tensor words = c.emitter().RandomBits(c.seed(), c.offset(), drawn);
-  Tensor bits = ir::Reshape(ir::Bitcast(words, DType::kInt64), c.result_dims());
-  Tensor positive = bits & c.emitter().Integer(DType::kInt64, INT64_MAX);
-  return ir::Rem(positive, high - low) + low;
+  Tensor bits = ir::Reshape(ir::Bitcast(words, DType::kUInt64), c.result_dims());
+  Tensor range = ir::Max(ir::Bitcast(high - low, DType::kUInt64), 1);  // [INT64_MAX, INT64_MAX) is that number
+  return ir::Bitcast(ir::Rem(bits, range), DType::kInt64) + low;
 }
 
 // Every value of an integer type, or every integer that a float type holds exactly.

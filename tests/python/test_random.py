@@ -70,6 +70,10 @@ KINDS = {
     "random f32": lambda: full(torch.float32).random_(),
     "random u8 to": lambda: full(torch.uint8).random_(200),
     "random i64 from to": lambda: full(torch.int64).random_(-7, 2**40),
+    "random i64 of a range beyond 2^63": lambda: full(torch.int64).random_(-(2**62), 2**62 + 5),
+    "random i64, any": lambda: full(torch.int64).random_(-(2**63), None),
+    "random i64, the last": lambda: full(torch.int64).random_(2**63 - 1, None),
+    "of several threads": lambda: full(torch.float32, 40_001).normal_(1, 3),
     "empty": lambda: full(torch.float32, 0).normal_(),
     "number": lambda: torch.randn((), device="tpu"),
     "matrix": lambda: torch.randn(37, 3, device="tpu").t(),
@@ -118,6 +122,9 @@ def test_moments():
     assert torch.randperm(1000, device="tpu").sort().values.tolist() == list(range(1000))
     i = torch.randint(3, 9, (n,), device="tpu").cpu()
     assert i.min() == 3 and i.max() == 8
+    wide = torch.empty(n, dtype=torch.int64, device="tpu").random_(-(2**63), None).cpu()
+    assert abs(wide.double().mean()) < 0.01 * 2**63 and wide.max() > 0.99 * 2**63
+    assert (torch.empty(3, dtype=torch.int64, device="tpu").random_(2**63 - 1, None).cpu() == 2**63 - 1).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
