@@ -19,6 +19,11 @@ constexpr std::pair<const char*, int Tuning::*> kKnobs[] = {
 
 }  // namespace
 
+int UsualPrefetch() {
+  static const bool intel = __builtin_cpu_is("intel");
+  return intel ? 2048 : 0;
+}
+
 std::string Tuning::ToString() const {
   std::string text;
   for (const auto& [name, knob] : kKnobs) {

@@ -29,9 +29,10 @@ struct KernelKnob {
   int64_t least_kernels;
 };
 constexpr KernelKnob kKernelKnobs[] = {
-    {&Tuning::streams, 20, 0.06, 2},  {&Tuning::step_ns, 12000, 0.06, 2}, {&Tuning::prefetch, 0, 0.05, 1},
-    {&Tuning::registers, 8, 0.04, 1}, {&Tuning::step_ns, 500, 0.04, 1},   {&Tuning::prefetch, 1024, 0.03, 1},
-    {&Tuning::task_us, 100, 0.03, 1}, {&Tuning::tile, 0, 0.02, 1},        {&Tuning::task_us, 10, 0.02, 1},
+    {&Tuning::streams, 20, 0.06, 2},    {&Tuning::step_ns, 12000, 0.06, 2}, {&Tuning::prefetch, 0, 0.05, 1},
+    {&Tuning::prefetch, 2048, 0.04, 1}, {&Tuning::registers, 8, 0.04, 1},   {&Tuning::step_ns, 500, 0.04, 1},
+    {&Tuning::prefetch, 1024, 0.03, 1}, {&Tuning::task_us, 100, 0.03, 1},   {&Tuning::tile, 0, 0.02, 1},
+    {&Tuning::task_us, 10, 0.02, 1},
 };
 
 struct Kind {
