@@ -106,8 +106,9 @@ def interleave(topic, case, peers, rounds=9, iterations=10, warm_up=10):
     with scratch_directory() as cache:
         workers = [Worker(topic, case, peer, cache) for peer in peers]
         try:
-            for worker in workers:
-                worker.ask(warm_up)
+            for iterations in (1, warm_up):  # while one warms up, none of the others is still importing
+                for worker in workers:
+                    worker.ask(iterations)
             times = {peer: [] for peer in peers}
             for _ in range(rounds):
                 for worker in workers:
