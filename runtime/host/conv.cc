@@ -91,8 +91,8 @@ T* Scratch(std::vector<T>& kept, int64_t elements) {
   return kept.data();
 }
 
-// One row of a plane: copy(to, from, count) for the elements of the image's row `at` that it has, from element `from` of
-// the image on, a stride apart; zero(to, count) for its others.
+// One row of a plane: copy(to, from, count) for the elements of the image's row `at` that it has, from element `from`
+// of the image on, a stride apart; zero(to, count) for its others.
 template <typename Copy, typename Zero>
 void PadRow(const ConvStep& c, const Padding& padding, int64_t at, int64_t col_phase, const Copy& copy,
             const Zero& zero) {
