@@ -104,11 +104,11 @@ class Worker:
 def interleave(topic, case, peers, rounds=9, iterations=10, warm_up=10):
     """Median milliseconds of an iteration of `case`, by peer. The workers are measured in turn in every round."""
     with scratch_directory() as cache:
-        workers = [Worker(topic, case, peer, cache) for peer in peers]
+        workers = [Worker(topic, case, peer, pathlib.Path(cache, peer)) for peer in peers]
         try:
-            for iterations in (1, warm_up):  # while one warms up, none of the others is still importing
+            for unmeasured in (1, warm_up):  # while one warms up, none of the others is still importing
                 for worker in workers:
-                    worker.ask(iterations)
+                    worker.ask(unmeasured)
             times = {peer: [] for peer in peers}
             for _ in range(rounds):
                 for worker in workers:

@@ -240,14 +240,17 @@ BENCHMARK(LibraryGemm)->Apply(Shapes);
 
 // Three by three, of images of `size` x `size`.
 void Convolution(benchmark::State& state) {
-  ConvStep c{.kind = static_cast<ConvStep::Kind>(state.range(0)), .batch = state.range(1)};
-  c.in = state.range(2), c.out = state.range(3);
-  c.rows = {.in = state.range(4), .out = state.range(4), .kernel = 3, .low = 1};
+  ConvStep c{.kind = static_cast<ConvStep::Kind>(state.range(0)),
+             .dtype = state.range(1) != 0 ? DType::kBFloat16 : DType::kFloat32,
+             .batch = state.range(2)};
+  c.in = state.range(3), c.out = state.range(4);
+  c.rows = {.in = state.range(5), .out = state.range(5), .kernel = 3, .low = 1};
   c.cols = c.rows;
   if (!CanConvolve(c)) return state.SkipWithError("not on this processor");
   const int64_t positions = c.batch * c.rows.out * c.cols.out;
-  const std::vector<float> x(static_cast<size_t>(positions * c.in), 1), y(static_cast<size_t>(positions * c.out), 1);
-  const std::vector<float> w(static_cast<size_t>(c.in * c.out * 9), 1);
+  // Of zeros; those of bf16 fill half of it.
+  const std::vector<float> x(static_cast<size_t>(positions * c.in)), y(static_cast<size_t>(positions * c.out));
+  const std::vector<float> w(static_cast<size_t>(c.in * c.out * 9));
   const bool forward = c.kind == ConvStep::Kind::kForward;
   std::vector<float> result(forward ? y.size() : w.size());
   for (auto _ : state) RunConv(c, x.data(), forward ? w.data() : y.data(), result.data());
@@ -257,13 +260,13 @@ void Convolution(benchmark::State& state) {
 BENCHMARK(Convolution)
     ->UseRealTime()
     ->Unit(benchmark::kMillisecond)
-    ->ArgNames({"weight", "batch", "in", "out", "size"})
-    ->ArgsProduct({{0, 1}, {8}, {64}, {32}, {64}})
-    ->ArgsProduct({{0, 1}, {8}, {32}, {32}, {64}})
-    ->ArgsProduct({{0, 1}, {8}, {64}, {64}, {32}})
-    ->ArgsProduct({{0, 1}, {16}, {128}, {128}, {16}})
-    ->ArgsProduct({{0, 1}, {16}, {256}, {256}, {4}})
-    ->ArgsProduct({{0, 1}, {16}, {512}, {512}, {2}});
+    ->ArgNames({"weight", "bf16", "batch", "in", "out", "size"})
+    ->ArgsProduct({{0, 1}, {0, 1}, {8}, {64}, {32}, {64}})
+    ->ArgsProduct({{0, 1}, {0, 1}, {8}, {32}, {32}, {64}})
+    ->ArgsProduct({{0, 1}, {0, 1}, {8}, {64}, {64}, {32}})
+    ->ArgsProduct({{0, 1}, {0, 1}, {16}, {128}, {128}, {16}})
+    ->ArgsProduct({{0, 1}, {0, 1}, {16}, {256}, {256}, {4}})
+    ->ArgsProduct({{0, 1}, {0, 1}, {16}, {512}, {512}, {2}});
 
 }  // namespace
 }  // namespace tpu::host

@@ -8,8 +8,7 @@ namespace tpu::host {
 std::optional<ConvStep> PlanConv(ir::ConvOp conv) {
   const auto lhs = ir::TensorTypeOf(conv.getLhs()), rhs = ir::TensorTypeOf(conv.getRhs());
   const auto result = ir::TensorTypeOf(conv.getResult());
-  const bool spread = llvm::any_of(conv.getBaseDilation(), [](int64_t dilation) { return dilation != 1; });
-  if (lhs.getRank() != 4 || spread || conv.getFeatureGroups() != 1 || conv.getBatchGroups() != 1 ||
+  if (lhs.getRank() != 4 || conv.getFeatureGroups() != 1 || conv.getBatchGroups() != 1 ||
       !result.getElementType().isF32()) {
     return std::nullopt;
   }
@@ -33,6 +32,7 @@ std::optional<ConvStep> PlanConv(ir::ConvOp conv) {
     dim.stride = strides[d];
     dim.dilation = dilation[d];
     dim.low = low[d];
+    dim.spread = conv.getBaseDilation()[d];
   }
   return CanConvolve(step) ? std::optional(step) : std::nullopt;
 }

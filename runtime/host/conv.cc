@@ -1,12 +1,13 @@
 #include "runtime/host/conv.h"
 
 #include <algorithm>
-#include <cstring>
 #include <initializer_list>
+#include <numeric>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
+#include "runtime/host/conv_taps.h"
+#include "runtime/host/conv_words.h"
 #include "runtime/host/narrow_float.h"
 #include "runtime/host/panel_gemm.h"
 #include "runtime/host/parallel.h"
@@ -15,10 +16,7 @@ namespace tpu::host {
 namespace {
 
 constexpr int64_t kUnitBytes = 1 << 20;     // of a padded copy, of the second level cache
-constexpr int64_t kLeastPositions = 512;    // that are multiplied together where images are small
 constexpr int64_t kMostElements = 1 << 28;  // of an operand or a padded image
-
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // A padded copy of some rows of an image: for each phase (a position modulo the stride) one plane, in which every tap
 // of the window finds all its elements at one offset.
@@ -49,47 +47,24 @@ struct Unit {
   int64_t image, first, count;
 };
 
-// How the work is cut among threads: by units, whose padded copies are alike and of which some are multiplied together;
-// where there is more weight than image, by channels of y, so that each part of the weight is one thread's.
+// How images are cut into units whose padded copies are alike.
 struct Cutting {
-  int64_t rows, each_image, units, together;
-  int64_t unit_parts = NumThreads(), out_parts = 1;
+  int64_t rows, each_image, units;
 
   explicit Cutting(const ConvStep& c) {
     const int64_t row_bytes =
         c.in * Padding(c, 1).Elements(c) / Padding(c, 1).rows() * static_cast<int64_t>(sizeof(float));
     const int64_t halo = Padding(c, 1).rows() - 1;
-    if (c.out * c.rows.kernel * c.cols.kernel >= c.batch * Padding(c, c.rows.out).Elements(c)) {
-      std::swap(unit_parts, out_parts);
-    }
-    const int64_t pieces = out_parts > 1 ? 1 : 2 * unit_parts;
     rows = std::max<int64_t>(1, kUnitBytes / row_bytes - halo);
-    rows = std::min({rows, std::max<int64_t>(1, c.batch * c.rows.out / pieces), c.rows.out});
+    rows = std::min({rows, std::max<int64_t>(1, c.batch * c.rows.out / (2 * NumThreads())), c.rows.out});
     each_image = CeilDiv(c.rows.out, rows);
     units = c.batch * each_image;
-    const int64_t unit_bytes = (rows + halo) * row_bytes;
-    together =
-        std::clamp<int64_t>(kLeastPositions / (rows * c.cols.out), 1, std::max<int64_t>(1, kUnitBytes / unit_bytes));
-    together = std::min(together, std::max<int64_t>(1, units / unit_parts));
-    unit_parts = std::min(unit_parts, units);
   }
   Unit At(const ConvStep& c, int64_t unit) const {
     const int64_t first = unit % each_image * rows;
     return {unit / each_image, first, std::min(rows, c.rows.out - first)};
   }
-  // The first channel of a part; of the one behind the last, their number.
-  int64_t Out(const ConvStep& c, int64_t part) const {
-    constexpr int64_t kTogether = 8;  // rows of a panel
-    return std::min(c.out, CeilDiv(CeilDiv(c.out, out_parts), kTogether) * kTogether * part);
-  }
 };
-
-// This thread's own, kept for the next convolution.
-template <typename T>
-T* Scratch(std::vector<T>& kept, int64_t elements) {
-  if (static_cast<int64_t>(kept.size()) < elements) kept.resize(static_cast<size_t>(elements));
-  return kept.data();
-}
 
 // One row of a plane: copy(to, from, count) for the elements of the image's row `at` that it has, from element `from`
 // of the image on, a stride apart; zero(to, count) for its others.
@@ -120,50 +95,61 @@ void ForRows(const ConvStep& c, const Padding& padding, const Unit& unit, const 
 
 // Channels one after the other: what the forward product slides over.
 template <typename T>
-void PadChannels(const ConvStep& c, const Padding& padding, const Unit& unit, const T* x, T* to) {
-  const int64_t elements = padding.Elements(c), stride = c.cols.stride;
+void PadChannels(const ConvStep& step, const Padding& padding, const Unit& unit, const T* x, float* to) {
+  const ConvStep c = InWords(step);
+  const int64_t elements = padding.Elements(c), image = c.rows.in * c.cols.in;
   for (int64_t i = 0; i < c.in; ++i) {
-    const T* const from = x + (unit.image * c.in + i) * c.rows.in * c.cols.in;
+    const WordRows<T> from(x + unit.image * step.in * image, i, step.in, image);
     ForRows(c, padding, unit, [&](int64_t place, int64_t at, int64_t phase) {
-      T* const row = to + i * elements + place;
+      float* const row = to + i * elements + place;
       PadRow(
           c, padding, at, phase,
-          [&](int64_t col, int64_t first, int64_t count) {
-            if (stride == 1) return (void)std::memcpy(row + col, from + first, static_cast<size_t>(count) * sizeof(T));
-            for (int64_t q = 0; q < count; ++q) row[col + q] = from[first + q * stride];
-          },
-          [&](int64_t col, int64_t count) { std::fill_n(row + col, count, T{}); });
+          [&](int64_t col, int64_t first, int64_t count) { from.Copy(first, c.cols.stride, count, row + col); },
+          [&](int64_t col, int64_t count) { std::fill_n(row + col, count, 0.0f); });
     });
   }
 }
 
 // Channels innermost: what the gradient of the weight sums over.
 template <typename T>
-void PadPositions(const ConvStep& c, const Padding& padding, const Unit& unit, const T* x, T* to) {
-  const int64_t image = c.rows.in * c.cols.in, stride = c.cols.stride;
-  const T* const from = x + unit.image * c.in * image;
+void PadPositions(const ConvStep& step, const Padding& padding, const Unit& unit, const T* x, float* to) {
+  thread_local std::vector<float> kept;
+  const ConvStep c = InWords(step);
+  const int64_t image = c.rows.in * c.cols.in;
+  const WordRows<T> from(x, unit.image, step.batch, c.in * image);
   ForRows(c, padding, unit, [&](int64_t place, int64_t at, int64_t phase) {
-    T* const row = to + place * c.in;
+    float* const row = to + place * c.in;
     PadRow(
         c, padding, at, phase,
         [&](int64_t col, int64_t first, int64_t count) {
           if constexpr (std::is_same_v<T, float>) {
-            if (stride == 1) return TransposePanel(from + first, image, c.in, count, row + col * c.in, c.in);
+            if (c.cols.stride == 1) {
+              return TransposePanel(from.first + first, image, c.in, count, row + col * c.in, c.in);
+            }
           }
-          for (int64_t q = 0; q < count; ++q) {
-            for (int64_t i = 0; i < c.in; ++i) row[(col + q) * c.in + i] = from[i * image + first + q * stride];
-          }
+          float* const channels = Scratch(kept, c.in * count);
+          for (int64_t i = 0; i < c.in; ++i) from.Copy(i * image + first, c.cols.stride, count, channels + i * count);
+          TransposePanel(channels, count, c.in, count, row + col * c.in, c.in);
         },
-        [&](int64_t col, int64_t count) { std::fill_n(row + col * c.in, count * c.in, T{}); });
+        [&](int64_t col, int64_t count) { std::fill_n(row + col * c.in, count * c.in, 0.0f); });
   });
 }
 
+std::vector<int32_t> Numbers(int64_t count) {
+  std::vector<int32_t> numbers(static_cast<size_t>(count));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
+}
+
 template <typename T>
-void Forward(const ConvStep& c, const T* x, const T* w, float* y) {
+void Forward(const ConvStep& step, const T* x, const T* w, float* y) {
+  const ConvStep c = InWords(step);
   const Cutting cutting(c);
   const Padding padding(c, cutting.rows);
   const int64_t depth = c.in * c.rows.kernel * c.cols.kernel, elements = padding.Elements(c);
   const int64_t image = c.rows.out * c.cols.out;
+  const float* const weight = WeightWords(step, w);
+  const std::vector<int32_t> depths = Numbers(depth);
   std::vector<int32_t> rows;
   for (int64_t i = 0; i < c.in; ++i) {
     for (int64_t r = 0; r < c.rows.kernel; ++r) {
@@ -172,111 +158,88 @@ void Forward(const ConvStep& c, const T* x, const T* w, float* y) {
       }
     }
   }
-  const int64_t tasks = CeilDiv(cutting.units, cutting.together);
-  ParallelFor(cutting.out_parts * tasks, 1, [&](int64_t begin, int64_t end) {
-    thread_local std::vector<T> kept;
+  ParallelFor(cutting.units, 1, [&](int64_t begin, int64_t end) {
+    thread_local std::vector<float> kept;
     std::vector<int32_t> cols, c_cols;
-    for (int64_t task = begin; task < end; ++task) {
-      const int64_t out = cutting.Out(c, task / tasks), outs = cutting.Out(c, task / tasks + 1) - out;
-      const int64_t first = task % tasks * cutting.together, count = std::min(cutting.together, cutting.units - first);
-      if (outs == 0) continue;
-      T* const padded = Scratch(kept, count * c.in * elements);
+    for (int64_t u = begin; u < end; ++u) {
+      const Unit unit = cutting.At(c, u);
+      float* const padded = Scratch(kept, c.in * elements);
+      PadChannels(step, padding, unit, x, padded);
       cols.clear(), c_cols.clear();
-      const int64_t first_image = cutting.At(c, first).image;
-      for (int64_t u = 0; u < count; ++u) {
-        const Unit unit = cutting.At(c, first + u);
-        PadChannels(c, padding, unit, x, padded + u * c.in * elements);
-        for (int64_t p = 0; p < unit.count; ++p) {
-          for (int64_t q = 0; q < c.cols.out; ++q) {
-            cols.push_back(static_cast<int32_t>(u * c.in * elements + p * padding.cols() + q));
-            c_cols.push_back(
-                static_cast<int32_t>((unit.image - first_image) * c.out * image + (unit.first + p) * c.cols.out + q));
-          }
+      for (int64_t p = 0; p < unit.count; ++p) {
+        for (int64_t q = 0; q < c.cols.out; ++q) {
+          cols.push_back(static_cast<int32_t>(p * padding.cols() + q));
+          c_cols.push_back(static_cast<int32_t>(p * c.cols.out + q));
         }
       }
       MultiplyGathered({.dtype = c.dtype,
                         .accumulate = false,
-                        .m = outs,
+                        .m = c.out,
                         .n = static_cast<int64_t>(cols.size()),
                         .k = depth,
                         .lda = depth,
                         .ldc = image,
-                        .a = w + out * depth,
+                        .a = weight,
+                        .depths = depths.data(),
                         .b = padded,
                         .rows = rows.data(),
                         .cols = cols.data(),
                         .c_cols = c_cols.data(),
-                        .c = y + (first_image * c.out + out) * image});
+                        .c = y + unit.image * c.out * image + unit.first * c.cols.out});
     }
   });
 }
 
-// Each thread sums over its part with the taps outside and the channels inside; then what units gave is added up.
+// Each thread sums over its part with the taps outside and the channels inside; then what they gave is added up.
 template <typename T>
-void Weight(const ConvStep& c, const T* x, const T* y, float* w) {
+void Weight(const ConvStep& step, const T* x, const T* y, float* w) {
+  const ConvStep c = InWords(step);
   const Cutting cutting(c);
   const Padding padding(c, cutting.rows);
   const int64_t taps = c.rows.kernel * c.cols.kernel, width = c.in * taps, elements = c.in * padding.Elements(c);
-  const int64_t image = c.rows.out * c.cols.out, parts = cutting.unit_parts;
-  std::vector<int32_t> cols, c_cols;
+  const int64_t image = c.rows.out * c.cols.out, parts = std::min<int64_t>(NumThreads(), cutting.units);
+  const std::vector<int32_t> depths = Numbers(cutting.rows * c.cols.out), c_cols = Numbers(width);
+  std::vector<int32_t> cols, rows;
   for (int64_t r = 0; r < c.rows.kernel; ++r) {
     for (int64_t s = 0; s < c.cols.kernel; ++s) {
-      for (int64_t i = 0; i < c.in; ++i) {
-        c_cols.push_back(static_cast<int32_t>(cols.size()));
-        cols.push_back(static_cast<int32_t>(padding.Tap(c, r, s) * c.in + i));
-      }
+      for (int64_t i = 0; i < c.in; ++i) cols.push_back(static_cast<int32_t>(padding.Tap(c, r, s) * c.in + i));
     }
+  }
+  for (int64_t p = 0; p < cutting.rows; ++p) {
+    for (int64_t q = 0; q < c.cols.out; ++q) rows.push_back(static_cast<int32_t>((p * padding.cols() + q) * c.in));
   }
   thread_local std::vector<float> kept_sums;
   float* const sums = Scratch(kept_sums, parts * c.out * width);
-  ParallelFor(parts * cutting.out_parts, 1, [&](int64_t begin, int64_t end) {
-    thread_local std::vector<T> kept, kept_y;
-    std::vector<int32_t> rows;
-    for (int64_t task = begin; task < end; ++task) {
-      const int64_t part = task % parts, out = cutting.Out(c, task / parts);
-      const int64_t outs = cutting.Out(c, task / parts + 1) - out;
-      if (outs == 0) continue;
-      const int64_t last = cutting.units * (part + 1) / parts;
-      int64_t count = 0;
-      for (int64_t first = cutting.units * part / parts; first < last; first += count) {
-        count = std::min(cutting.together, last - first);
-        T* const padded = Scratch(kept, count * elements);
-        rows.clear();
-        for (int64_t u = 0; u < count; ++u) {
-          const Unit unit = cutting.At(c, first + u);
-          PadPositions(c, padding, unit, x, padded + u * elements);
-          for (int64_t p = 0; p < unit.count; ++p) {
-            for (int64_t q = 0; q < c.cols.out; ++q) {
-              rows.push_back(static_cast<int32_t>(u * elements + (p * padding.cols() + q) * c.in));
-            }
-          }
-        }
-        const int64_t depth = static_cast<int64_t>(rows.size());
-        // The units' parts of a row of y, one behind the other. Rows whose strides were a power of two would share few
-        // lines of the cache.
+  ParallelFor(parts, 1, [&](int64_t begin, int64_t end) {
+    thread_local std::vector<float> kept, kept_y;
+    for (int64_t part = begin; part < end; ++part) {
+      const int64_t first = cutting.units * part / parts;
+      for (int64_t u = first; u < cutting.units * (part + 1) / parts; ++u) {
+        const Unit unit = cutting.At(c, u);
+        float* const padded = Scratch(kept, elements);
+        PadPositions(step, padding, unit, x, padded);
+        const int64_t depth = unit.count * c.cols.out;
+        // Rows whose strides were a power of two would share few lines of the cache.
         const int64_t lda = (depth + 15) / 16 * 16 + 16;
-        T* const left = Scratch(kept_y, outs * lda);
-        for (int64_t o = 0; o < outs; ++o) {
-          T* to = left + o * lda;
-          for (int64_t u = 0; u < count; ++u) {
-            const Unit unit = cutting.At(c, first + u);
-            to = std::copy_n(y + (unit.image * c.out + out + o) * image + unit.first * c.cols.out,
-                             unit.count * c.cols.out, to);
-          }
+        float* const left = Scratch(kept_y, c.out * lda);
+        const WordRows<T> from(y, unit.image, step.batch, c.out * image);
+        for (int64_t o = 0; o < c.out; ++o) {
+          from.Copy(o * image + unit.first * c.cols.out, 1, depth, left + o * lda);
         }
         MultiplyGathered({.dtype = c.dtype,
-                          .accumulate = first != cutting.units * part / parts,
-                          .m = outs,
+                          .accumulate = u != first,
+                          .m = c.out,
                           .n = width,
                           .k = depth,
                           .lda = lda,
                           .ldc = width,
                           .a = left,
+                          .depths = depths.data(),
                           .b = padded,
                           .rows = rows.data(),
                           .cols = cols.data(),
                           .c_cols = c_cols.data(),
-                          .c = sums + (part * c.out + out) * width});
+                          .c = sums + part * c.out * width});
       }
     }
   });
@@ -293,10 +256,22 @@ void Weight(const ConvStep& c, const T* x, const T* y, float* w) {
   });
 }
 
+// Whether strips of padded images are the worse way: where taps are skipped that would meet zeros (of small images' or
+// between spread elements), and where there is more weight than image, of which each thread then takes its part.
+bool BetterByTaps(const ConvStep& step) {
+  constexpr int64_t kSmall = 256;  // positions
+  const ConvStep c = InWords(step);
+  const bool spread = c.rows.spread > 1 || c.cols.spread > 1;
+  return spread || c.rows.out * c.cols.out < kSmall ||
+         c.out * c.rows.kernel * c.cols.kernel >= c.batch * Padding(c, c.rows.out).Elements(c);
+}
+
 template <typename T>
 void Run(const ConvStep& step, const void* a, const void* b, float* c) {
-  const auto run = step.kind == ConvStep::Kind::kForward ? Forward<T> : Weight<T>;
-  run(step, static_cast<const T*>(a), static_cast<const T*>(b), c);
+  const bool forward = step.kind == ConvStep::Kind::kForward;
+  const auto strips = forward ? Forward<T> : Weight<T>;
+  const auto taps = forward ? ForwardByTaps<T> : WeightByTaps<T>;
+  (BetterByTaps(step) ? taps : strips)(step, static_cast<const T*>(a), static_cast<const T*>(b), c);
 }
 
 }  // namespace
@@ -304,7 +279,7 @@ void Run(const ConvStep& step, const void* a, const void* b, float* c) {
 bool CanConvolve(const ConvStep& c) {
   if (!PanelsGather(c.dtype)) return false;
   for (const ConvStep::Dim& d : {c.rows, c.cols}) {
-    for (int64_t size : {d.in, d.out, d.kernel, d.stride, d.dilation}) {
+    for (int64_t size : {d.in, d.out, d.kernel, d.stride, d.dilation, d.spread}) {
       if (size < 1 || size > kMostElements) return false;
     }
     if (d.low < -kMostElements || d.low > kMostElements) return false;

@@ -4,10 +4,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <type_traits>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "runtime/host/matrix_library.h"
 #include "runtime/host/panel_kernels.h"
 
@@ -20,6 +22,7 @@ constexpr int64_t kBlockCols = 768;  // of B, packed: 1.1 MiB
 constexpr int64_t kSumRows = 384;    // of C, whose sums are kept in f32 where C is narrower, by kBlockCols
 constexpr int64_t kMostPacked = kMostDepth * kBlockCols;
 constexpr int64_t kMostRows = 8, kMostCols = 32;
+constexpr int64_t kHalfPanel = 16;
 constexpr int64_t kGatheredCols = 256;  // of B that is gathered, packed: every panel of A meets them in turn
 
 // Fewer than kRows rows or kCols columns: through copies that are padded.
@@ -167,60 +170,112 @@ void MultiplyPairs(const GemmBlock& g) {
   }
 }
 
+// Where the words of a packed panel's depth begin.
+template <int64_t kWidth>
+constexpr std::array<int32_t, kMostDepth> kPackedDepths = [] {
+  std::array<int32_t, kMostDepth> depths{};
+  for (size_t p = 0; p < depths.size(); ++p) depths[p] = static_cast<int32_t>(p * kWidth);
+  return depths;
+}();
+
+// Some neighbouring columns of B, packed or read where they lie.
+struct Panel {
+  int64_t col, width;
+  const float* b;
+  const int32_t* rows;
+};
+
+// Some rows of A for Kernel: packed, or where they lie.
+struct LeftRows {
+  const float* a;
+  int64_t stride;
+  const int32_t* depths;
+};
+
+template <typename Kernel>
+LeftRows LeftOf(const GatheredBlock& g, int64_t row, int64_t height, int64_t p, int64_t depth, int64_t words,
+                float* packed) {
+  const float* const a = g.a + row * g.lda;
+  const int32_t* const depths = g.depths + p;
+  if constexpr (Kernel::kGathers) {
+    if (height == Kernel::kRows) return {a, g.lda, depths};
+    for (int64_t e = 0; e < depth; ++e) {
+      for (int64_t i = 0; i < Kernel::kRows; ++i) {
+        packed[e * Kernel::kRows + i] = i < height ? a[i * g.lda + depths[e]] : 0;
+      }
+    }
+    return {packed, 1, kPackedDepths<Kernel::kRows>.data()};
+  } else {
+    if (height == Kernel::kRows && words == depth && Consecutive(depths, depth)) return {a + depths[0], g.lda, nullptr};
+    for (int64_t i = 0; i < Kernel::kRows; ++i) {
+      for (int64_t e = 0; e < words; ++e) {
+        packed[i * words + e] = i < height && e < depth ? a[i * g.lda + depths[e]] : 0;
+      }
+    }
+    return {packed, words, nullptr};
+  }
+}
+
+// The product of a tile.
+template <typename Kernel>
+void MultiplyTile(int64_t words, const LeftRows& left, const Panel& panel, float* c, int64_t ldc, bool accumulate) {
+  if constexpr (!Kernel::kGathers) {
+    Kernel::Rows(words, left.a, left.stride, panel.b, c, ldc, accumulate);
+  } else if (panel.width > kHalfPanel) {
+    Kernel::template Gathered<2>(words, left.a, left.stride, left.depths, panel.b, panel.rows, c, ldc, accumulate);
+  } else {
+    Kernel::template Gathered<1>(words, left.a, left.stride, left.depths, panel.b, panel.rows, c, ldc, accumulate);
+  }
+}
+
 template <typename Kernel>
 void MultiplyGatheredBy(const GatheredBlock& g) {
-  using T = typename Kernel::Element;
-  constexpr int64_t kRows = Kernel::kRows, kCols = Kernel::kCols;
-  constexpr int64_t kElements = kWordBytes / sizeof(T), kGrain = kElements * Kernel::kGrain;
-  static_assert(kGatheredCols * Kernel::kDepth <= kMostPacked);
+  constexpr int64_t kRows = Kernel::kRows, kCols = Kernel::kCols, kGrain = Kernel::kGrain;
+  static_assert(kGatheredCols * Kernel::kDepth <= kMostPacked && kCols == 2 * kHalfPanel);
+  if (g.k == 0) {
+    for (int64_t i = 0; i < g.m; ++i) {
+      for (int64_t j = 0; !g.accumulate && j < g.n; ++j) g.c[i * g.ldc + g.c_cols[j]] = 0;
+    }
+    return;
+  }
   [[maybe_unused]] const typename Kernel::Scope scope;
-  const T* const a = static_cast<const T*>(g.a);
-  const T* const b = static_cast<const T*>(g.b);
   float* const packed_b = Scratch();
   float* const packed_a = packed_b + kMostPacked;
   alignas(64) float edge[kRows * kCols];
-  const bool in_place =
-      g.k % kGrain == 0 && g.lda % kElements == 0 && reinterpret_cast<uintptr_t>(a) % alignof(float) == 0;
   // Passes of about one depth: a short last one would load and store as many sums as the others.
-  const int64_t passes = (g.k - 1) / (kElements * Kernel::kDepth) + 1;
+  const int64_t passes = (g.k - 1) / Kernel::kDepth + 1;
   const int64_t pass = ((g.k - 1) / passes / kGrain + 1) * kGrain;
   for (int64_t col = 0; col < g.n; col += kGatheredCols) {
     const int64_t cols = std::min(kGatheredCols, g.n - col);
     for (int64_t p = 0; p < g.k; p += pass) {
       const int64_t depth = std::min(pass, g.k - p);
-      const int64_t words = (depth + kGrain - 1) / kGrain * Kernel::kGrain;
+      const int64_t words = (depth + kGrain - 1) / kGrain * kGrain;
       const bool add = g.accumulate || p > 0;
-      bool in_runs[kGatheredCols / kCols];  // panels of f32 whose rows are read where they lie
-      for (int64_t j = 0; j < cols; j += kCols) {
+      std::array<Panel, kGatheredCols / kHalfPanel> panels;
+      size_t count = 0;
+      float* packed = packed_b;
+      for (int64_t j = 0; j < cols; j += panels[count++].width) {
         const int32_t* const from = g.cols + col + j;
-        in_runs[j / kCols] = std::is_same_v<T, float> && cols - j >= kCols && Consecutive(from, kCols);
-        if (in_runs[j / kCols]) continue;
-        PackGathered<kCols>(b, g.rows + p, depth, from, std::min(kCols, cols - j), words, packed_b + j * words);
+        const int64_t run = cols - j >= kCols ? kCols : kHalfPanel;
+        if (Kernel::kGathers && cols - j >= run && Consecutive(from, run)) {
+          panels[count] = {j, run, g.b + from[0], g.rows + p};
+          continue;
+        }
+        panels[count] = {j, std::min(kCols, cols - j), packed, kPackedDepths<kCols>.data()};
+        PackGathered<kCols>(g.b, g.rows + p, depth, from, panels[count].width, words, packed);
+        packed += kCols * words;
       }
       for (int64_t i = 0; i < g.m; i += kRows) {
         const int64_t height = std::min(kRows, g.m - i);
-        const T* const left = a + i * g.lda + p;
-        const bool whole = in_place && height == kRows;
-        if (!whole) Kernel::PackLeft(left, g.lda, true, depth, height, words, packed_a);
-        for (int64_t j = 0; j < cols; j += kCols) {
-          const int64_t width = std::min(kCols, cols - j);
-          const int32_t* const to = g.c_cols + col + j;
-          const bool summed_in_place = height == kRows && width == kCols && Consecutive(to, kCols);
+        const LeftRows left = LeftOf<Kernel>(g, i, height, p, depth, words, packed_a);
+        for (const Panel& panel : absl::MakeConstSpan(panels.data(), count)) {
+          const int32_t* const to = g.c_cols + col + panel.col;
+          const bool whole = panel.width == kCols || (Kernel::kGathers && panel.width == kHalfPanel);
+          const bool summed_in_place = height == kRows && whole && Consecutive(to, panel.width);
           float* const tile = summed_in_place ? g.c + i * g.ldc + to[0] : edge;
           const int64_t stride = summed_in_place ? g.ldc : kCols;
-          const float* const right = packed_b + j * words;
-          const bool sum = summed_in_place && add;
-          if (in_runs[j / kCols]) {
-            if constexpr (std::is_same_v<T, float>) {
-              Kernel::Gathered(depth, whole ? left : packed_a, whole ? g.lda : 1, whole ? 1 : kRows,
-                               b + g.cols[col + j], g.rows + p, tile, stride, sum);
-            }
-          } else if (whole) {
-            Kernel::Rows(words, reinterpret_cast<const float*>(left), g.lda / kElements, right, tile, stride, sum);
-          } else {
-            Kernel::Packed(words, packed_a, right, tile, stride, sum);
-          }
-          if (!summed_in_place) PutGathered(edge, kCols, height, to, width, g.c + i * g.ldc, g.ldc, add);
+          MultiplyTile<Kernel>(words, left, panel, tile, stride, summed_in_place && add);
+          if (!summed_in_place) PutGathered(edge, kCols, height, to, panel.width, g.c + i * g.ldc, g.ldc, add);
         }
       }
     }
@@ -271,6 +326,10 @@ bool PanelsGather(DType dtype) {
 void MultiplyGathered(const GatheredBlock& g) {
   if (g.dtype == DType::kFloat32) return MultiplyGatheredBy<Avx512Block<float>>(g);
   HasAmx() ? MultiplyGatheredBy<AmxBlock>(g) : MultiplyGatheredBy<Avx512Block<BFloat16>>(g);
+}
+
+void PairWords(const BFloat16* even, const BFloat16* odd, int64_t count, float* to) {
+  AlternateRows(even, odd, count, to);
 }
 
 void TransposePanel(const float* from, int64_t stride, int64_t rows, int64_t cols, float* to, int64_t to_stride) {

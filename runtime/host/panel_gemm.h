@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "runtime/host/gemm.h"
+#include "runtime/host/narrow_float.h"
 
 namespace tpu::host {
 
@@ -26,14 +27,17 @@ bool PanelsFirst();
 // Computes the block and returns true, or returns false where this is not the better way, or not the block's method.
 bool PanelBlock(const GemmBlock& block);
 
-// C(i, j) (+)= sum over p of A(i, p) * B(p, j), f32 sums of operands of `dtype`, where A(i, p) = a[i * lda + p],
-// B(p, j) = b[rows[p] + cols[j]] and C(i, j) = c[i * ldc + c_cols[j]].
+// C(i, j) (+)= sum over p of A(i, p) * B(p, j), where A(i, p) = a[i * lda + depths[p]], B(p, j) = b[rows[p] + cols[j]]
+// and C(i, j) = c[i * ldc + c_cols[j]], all in words: an f32, or (`dtype`) a pair of bf16 that is multiplied by a pair;
+// the sums are f32. Of no depth they are zero. Best where 32 (or the last 16) neighbours of cols and c_cols are
+// consecutive.
 struct GatheredBlock {
   DType dtype;
   bool accumulate;
   int64_t m, n, k, lda, ldc;
-  const void* a;
-  const void* b;
+  const float* a;
+  const int32_t* depths;
+  const float* b;
   const int32_t* rows;
   const int32_t* cols;
   const int32_t* c_cols;
@@ -42,6 +46,9 @@ struct GatheredBlock {
 // Whether this machine has panels for such operands: f32 with AVX-512, bf16 with AVX512-BF16.
 bool PanelsGather(DType dtype);
 void MultiplyGathered(const GatheredBlock& block);
+
+// to[i]: the pair of even[i] and odd[i], or of even[i] and zero where `odd` is null.
+void PairWords(const BFloat16* even, const BFloat16* odd, int64_t count, float* to);
 
 // to[j * to_stride + i] = from[i * stride + j].
 void TransposePanel(const float* from, int64_t stride, int64_t rows, int64_t cols, float* to, int64_t to_stride);

@@ -83,16 +83,13 @@ struct Avx512 {
       return _mm512_dpbf16_ps(sum, (__m512bh)x, (__m512bh)y);
     }
   }
-  // `row(p)`: where row p of B is.
-  template <typename Row>
   TPU_AVX512 static TPU_INLINE void Multiply(int64_t depth, const float* a, int64_t row_stride, int64_t depth_stride,
-                                             const Row& row, float* c, int64_t ldc, bool accumulate) {
+                                             const float* b, float* c, int64_t ldc, bool accumulate) {
     __m512 sums[kRows][2];
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) sums[i][0] = sums[i][1] = _mm512_setzero_ps();
 #pragma GCC unroll 4
     for (int64_t p = 0; p < depth; ++p) {
-      const float* const b = row(p);
       const __m512 left = _mm512_loadu_ps(b), right = _mm512_loadu_ps(b + 16);
 #pragma GCC unroll 8
       for (int i = 0; i < kRows; ++i) {
@@ -101,6 +98,7 @@ struct Avx512 {
         sums[i][1] = AddProduct(sums[i][1], x, right);
       }
       a += depth_stride;
+      b += kCols;
     }
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) {
@@ -113,22 +111,46 @@ struct Avx512 {
       _mm512_storeu_ps(to + 16, sums[i][1]);
     }
   }
-  TPU_AVX512 static TPU_INLINE auto Panel(const float* b) {
-    return [b](int64_t p) TPU_AVX512 { return b + p * kCols; };
-  }
   TPU_AVX512 static void Rows(int64_t depth, const float* a, int64_t lda, const float* b, float* c, int64_t ldc,
                               bool accumulate) {
-    Multiply(depth, a, lda, 1, Panel(b), c, ldc, accumulate);
+    Multiply(depth, a, lda, 1, b, c, ldc, accumulate);
   }
   TPU_AVX512 static void Columns(int64_t depth, const float* a, int64_t lda, const float* b, float* c, int64_t ldc,
                                  bool accumulate) {
-    Multiply(depth, a, 1, lda, Panel(b), c, ldc, accumulate);
+    Multiply(depth, a, 1, lda, b, c, ldc, accumulate);
   }
-  // Rows of B are where `rows` says.
-  TPU_AVX512 static void Gathered(int64_t depth, const float* a, int64_t row_stride, int64_t depth_stride,
+  // A's words of a row are where `depths` says, B's rows where `rows` does: `kVectors` registers of 16 columns.
+  template <int kVectors>
+  TPU_AVX512 static void Gathered(int64_t depth, const float* a, int64_t row_stride, const int32_t* depths,
                                   const float* b, const int32_t* rows, float* c, int64_t ldc, bool accumulate) {
-    const auto row = [=](int64_t p) TPU_AVX512 { return b + rows[p]; };
-    Multiply(depth, a, row_stride, depth_stride, row, c, ldc, accumulate);
+    __m512 sums[kRows][kVectors];
+#pragma GCC unroll 8
+    for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 2
+      for (int v = 0; v < kVectors; ++v) sums[i][v] = _mm512_setzero_ps();
+    }
+#pragma GCC unroll 4
+    for (int64_t p = 0; p < depth; ++p) {
+      const float* const left = a + depths[p];
+      const float* const from = b + rows[p];
+      __m512 right[kVectors];
+#pragma GCC unroll 2
+      for (int v = 0; v < kVectors; ++v) right[v] = _mm512_loadu_ps(from + 16 * v);
+#pragma GCC unroll 8
+      for (int i = 0; i < kRows; ++i) {
+        const __m512 x = _mm512_set1_ps(left[i * row_stride]);
+#pragma GCC unroll 2
+        for (int v = 0; v < kVectors; ++v) sums[i][v] = AddProduct(sums[i][v], x, right[v]);
+      }
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 2
+      for (int v = 0; v < kVectors; ++v) {
+        float* const to = c + i * ldc + 16 * v;
+        _mm512_storeu_ps(to, accumulate ? _mm512_add_ps(sums[i][v], _mm512_loadu_ps(to)) : sums[i][v]);
+      }
+    }
   }
 };
 
@@ -240,15 +262,6 @@ TPU_AVX2 void Pack(const T* from, int64_t stride, bool along_depth, int64_t dept
   }
 }
 
-// Word p of eight neighbouring columns of elements, whose rows are where `rows` says.
-TPU_AVX2 inline __m256 GatherWords(const float* from, const int32_t* rows, int64_t p) {
-  return _mm256_loadu_ps(from + rows[p]);
-}
-TPU_AVX2 inline __m256 GatherWords(const BFloat16* from, const int32_t* rows, int64_t p) {
-  const int32_t even = rows[2 * p], odd = rows[2 * p + 1];
-  return Words(from + even, odd - even, 0);
-}
-
 inline bool Consecutive(const int32_t* offsets, int64_t count) {
   for (int64_t i = 1; i < count; ++i) {
     if (offsets[i] != offsets[i - 1] + 1) return false;
@@ -256,12 +269,11 @@ inline bool Consecutive(const int32_t* offsets, int64_t count) {
   return true;
 }
 
-// The same of elements that lie anywhere: (p, j) is from[rows[p] + cols[j]].
-template <int64_t kWidth, typename T>
-TPU_AVX2 void PackGathered(const T* from, const int32_t* rows, int64_t depth, const int32_t* cols, int64_t width,
+// The same of words that lie anywhere: (p, j) is from[rows[p] + cols[j]].
+template <int64_t kWidth>
+TPU_AVX2 void PackGathered(const float* from, const int32_t* rows, int64_t depth, const int32_t* cols, int64_t width,
                            int64_t words, float* out) {
-  constexpr int64_t kElements = kWordBytes / sizeof(T);  // of a word
-  const int64_t whole = width == kWidth ? depth / kElements : 0;
+  const int64_t whole = width == kWidth ? depth : 0;
   bool by_eights = true;
   for (int64_t part = 0; part + 8 <= width; part += 8) by_eights &= Consecutive(cols + part, 8);
   int64_t p = 0;
@@ -269,10 +281,10 @@ TPU_AVX2 void PackGathered(const T* from, const int32_t* rows, int64_t depth, co
     for (; p < whole; ++p) {
 #pragma GCC unroll 4
       for (int64_t part = 0; part < kWidth; part += 8) {
-        _mm256_store_ps(out + p * kWidth + part, GatherWords(from + cols[part], rows, p));
+        _mm256_store_ps(out + p * kWidth + part, _mm256_loadu_ps(from + rows[p] + cols[part]));
       }
     }
-  } else if constexpr (std::is_same_v<T, float>) {
+  } else {
     for (; p < whole; ++p) {
 #pragma GCC unroll 4
       for (int64_t part = 0; part < kWidth; part += 8) {
@@ -282,13 +294,20 @@ TPU_AVX2 void PackGathered(const T* from, const int32_t* rows, int64_t depth, co
     }
   }
   for (; p < words; ++p) {
-    for (int64_t j = 0; j < kWidth; ++j) {
-      T column[kElements] = {};
-      for (int64_t e = 0; j < width && e < kElements && p * kElements + e < depth; ++e) {
-        column[e] = from[rows[p * kElements + e] + cols[j]];
-      }
-      out[p * kWidth + j] = Word(column, 0, kElements);
+    for (int64_t j = 0; j < kWidth; ++j) out[p * kWidth + j] = p < depth && j < width ? from[rows[p] + cols[j]] : 0;
+  }
+}
+
+// to[i]: even[i] and odd[i], or zero.
+TPU_AVX512 inline void AlternateRows(const BFloat16* even, const BFloat16* odd, int64_t count, float* to) {
+  for (int64_t i = 0; i < count; i += 16) {
+    const auto some = static_cast<__mmask16>((uint32_t{1} << std::min<int64_t>(16, count - i)) - 1);
+    __m512i words = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(some, even + i));
+    if (odd != nullptr) {
+      const __m512i high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(some, odd + i));
+      words = _mm512_or_si512(words, _mm512_slli_epi32(high, 16));
     }
+    _mm512_mask_storeu_epi32(to + i, some, words);
   }
 }
 
@@ -299,6 +318,7 @@ struct Avx512Block : Avx512<T> {
   using Avx512<T>::kRows;
   static constexpr int64_t kDepth = 384;  // words of a pass
   static constexpr int64_t kGrain = 1;    // of them that are multiplied at once
+  static constexpr bool kGathers = true;  // rows of B from where they lie
   struct Scope {};                        // what a thread needs around its products
 
   static void PackLeft(const T* from, int64_t stride, bool along_depth, int64_t depth, int64_t rows, int64_t words,
@@ -317,6 +337,7 @@ struct AmxBlock {
   static constexpr int64_t kRows = 2 * kTile, kCols = 2 * kTile;  // four tiles of sums
   static constexpr int64_t kDepth = 192;                          // B's panel and A's rows share the first level cache
   static constexpr int64_t kGrain = kTile;
+  static constexpr bool kGathers = false;
 
   // The intrinsics of tiles don't tell the compiler which memory they read and write.
   static TPU_INLINE void MemoryFence() { asm volatile("" : : : "memory"); }

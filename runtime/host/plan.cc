@@ -12,7 +12,7 @@
 namespace tpu::host {
 namespace {
 
-constexpr std::string_view kMagic = "TPUHOST6";
+constexpr std::string_view kMagic = "TPUHOST7";
 
 // Writing and reading share one description of the format (the Visit functions): a field can't be in one alone.
 // Numbers take 64 bits each, whatever their type.
@@ -149,7 +149,7 @@ void Visit(V& v, Some<GemmStep> auto& g) {
 
 template <typename V>
 void Visit(V& v, Some<ConvStep::Dim> auto& d) {
-  v(d.in), v(d.out), v(d.kernel), v(d.stride), v(d.dilation), v(d.low);
+  v(d.in), v(d.out), v(d.kernel), v(d.stride), v(d.dilation), v(d.low), v(d.spread);
 }
 
 template <typename V>

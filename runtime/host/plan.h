@@ -78,14 +78,14 @@ struct GemmStep {
   std::vector<int64_t> stride_a, stride_b, stride_c;
 };
 
-// y[n, o, p, q] = sum over i, r, s of x[n, i, p * stride + r * dilation - low, ..] * w[o, i, r, s], with zeros outside
-// of x; all row-major. kForward: slots {x, w, y}; kWeight, which sums over n, p, q the products of x and y into w:
-// {x, y, w}. Sums are f32.
+// y[n, o, p, q] = sum over i, r, s of x'[n, i, p * stride + r * dilation - low, ..] * w[o, i, r, s], with zeros outside
+// of x', which is x with its elements `spread` apart and zeros between them; all row-major. kForward: slots {x, w, y};
+// kWeight, which sums over n, p, q the products of x' and y into w: {x, y, w}. Sums are f32.
 struct ConvStep {
   enum class Kind : uint8_t { kForward, kWeight };
   struct Dim {
     int64_t in = 1, out = 1;  // of x and y
-    int64_t kernel = 1, stride = 1, dilation = 1, low = 0;
+    int64_t kernel = 1, stride = 1, dilation = 1, low = 0, spread = 1;
   };
   Kind kind = Kind::kForward;
   DType dtype = DType::kFloat32;  // of the operands

@@ -33,8 +33,10 @@ void ForProducts(const ConvStep& c, const Use& use) {
           for (int64_t i = 0; i < c.in; ++i) {
             for (int64_t r = 0; r < c.rows.kernel; ++r) {
               for (int64_t s = 0; s < c.cols.kernel; ++s) {
-                const int64_t row = p * c.rows.stride + r * c.rows.dilation - c.rows.low;
-                const int64_t col = q * c.cols.stride + s * c.cols.dilation - c.cols.low;
+                const int64_t place_row = p * c.rows.stride + r * c.rows.dilation - c.rows.low;
+                const int64_t place_col = q * c.cols.stride + s * c.cols.dilation - c.cols.low;
+                if (place_row % c.rows.spread != 0 || place_col % c.cols.spread != 0) continue;
+                const int64_t row = place_row / c.rows.spread, col = place_col / c.cols.spread;
                 if (row < 0 || row >= c.rows.in || col < 0 || col >= c.cols.in) continue;
                 use(((n * c.in + i) * c.rows.in + row) * c.cols.in + col,
                     ((o * c.in + i) * c.rows.kernel + r) * c.cols.kernel + s,
@@ -78,12 +80,12 @@ void Compare(ConvStep c, ConvStep::Kind kind, std::mt19937& random) {
 }
 
 int64_t Outputs(const ConvStep::Dim& d, int64_t high) {
-  return (d.low + d.in + high - ((d.kernel - 1) * d.dilation + 1)) / d.stride + 1;
+  return (d.low + (d.in - 1) * d.spread + 1 + high - ((d.kernel - 1) * d.dilation + 1)) / d.stride + 1;
 }
 
 struct Case {
   std::string name;
-  int64_t batch, in, out, rows, cols, kernel, stride = 1, dilation = 1, low = 0, high = 0;
+  int64_t batch, in, out, rows, cols, kernel, stride = 1, dilation = 1, low = 0, high = 0, spread = 1;
 };
 
 const Case kCases[] = {
@@ -105,6 +107,13 @@ const Case kCases[] = {
     {"deep", 2, 130, 9, 6, 8, 3, 1, 1, 1, 1},
     {"one image of many rows", 1, 64, 8, 70, 66, 3, 1, 1, 1, 1},
     {"wide window", 1, 4, 8, 24, 24, 7, 2, 1, 3, 3},
+    {"small images of a small batch", 3, 24, 40, 7, 9, 3, 1, 1, 1, 1},
+    {"images of two blocks", 35, 6, 12, 5, 4, 3, 1, 1, 1, 1},
+    {"small images and a stride", 16, 40, 24, 8, 8, 3, 2, 1, 1, 1},
+    {"small images that taps leave", 4, 8, 8, 2, 3, 3, 1, 3, 3, 3},
+    {"spread", 2, 16, 24, 9, 16, 3, 1, 1, 1, 2, 2},
+    {"spread over one tap", 2, 16, 24, 8, 8, 1, 1, 1, 0, 1, 2},
+    {"spread, dilation and stride", 3, 6, 9, 11, 12, 3, 2, 2, 3, 1, 3},
 };
 
 class Convolutions : public testing::TestWithParam<Case> {
@@ -113,6 +122,7 @@ class Convolutions : public testing::TestWithParam<Case> {
     const Case& at = GetParam();
     ConvStep c{.batch = at.batch, .in = at.in, .out = at.out};
     c.rows = {.in = at.rows, .kernel = at.kernel, .stride = at.stride, .dilation = at.dilation, .low = at.low};
+    c.rows.spread = at.spread;
     c.cols = c.rows;
     c.cols.in = at.cols;
     c.rows.out = Outputs(c.rows, at.high), c.cols.out = Outputs(c.cols, at.high);
