@@ -65,7 +65,8 @@ def test_convolutions_by_either_library_are_the_cpus(tmp_path):
         import torch, torch.nn as nn, torch.nn.functional as F
         torch.manual_seed(0)
         net = nn.Sequential(nn.Conv2d(8, 24, 3, padding=1), nn.ReLU(), nn.Conv2d(24, 16, 3, padding=2, dilation=2),
-                            nn.GroupNorm(4, 16), nn.Conv2d(16, 40, (1, 3), bias=False))
+                            nn.GroupNorm(4, 16), nn.Conv2d(16, 40, (1, 3), stride=2, bias=False),
+                            nn.ConvTranspose2d(40, 16, 4, stride=2, padding=1), nn.Conv2d(16, 8, 3, stride=5))
         x = torch.randn(4, 8, 33, 32)
         def gradients(net, x):
             net.zero_grad()

@@ -169,19 +169,19 @@ TEST(HostTuning, ProductsAreThoseOfPlainLoopsUnderEveryTuning) {
 }
 
 // A convolution, and the gradients of one, of images of 6 x 9.
-std::string Convolution(const std::string& stride, const std::string& mask = "true, true, true") {
+std::string Convolution(const std::string& stride, int groups = 1) {
   const std::string y = stride == "2, 2" ? "tensor<2x8x3x5xf32>" : "tensor<2x8x6x9xf32>";
-  return "func.func @fragment(%x: tensor<2x4x6x9xf32>, %w: tensor<8x4x3x3xf32>, %b: tensor<8xf32>, %dy: " + y +
-         ") -> (" + y + ", tensor<2x4x6x9xf32>, tensor<8x4x3x3xf32>, tensor<8xf32>) {\n" +
+  const std::string w = absl::StrCat("tensor<8x", 4 / groups, "x3x3xf32>");
+  return "func.func @fragment(%x: tensor<2x4x6x9xf32>, %w: " + w + ", %b: tensor<8xf32>, %dy: " + y + ") -> (" + y +
+         ", tensor<2x4x6x9xf32>, " + w + ", tensor<8xf32>) {\n" +
          R"(%y = tpu.aten "aten::convolution"(%x, %w, %b) [#tpu.tensor<0>, #tpu.tensor<1>, #tpu.tensor<2>, array<i64: )" +
-         stride + ">, array<i64: 1, 1>, array<i64: 1, 1>, false, array<i64: 0, 0>, 1] {node = 0 : i64} : " +
-         "(tensor<2x4x6x9xf32>, tensor<8x4x3x3xf32>, tensor<8xf32>) -> " + y + "\n" +
+         stride + ">, array<i64: 1, 1>, array<i64: 1, 1>, false, array<i64: 0, 0>, " + absl::StrCat(groups) +
+         "] {node = 0 : i64} : (tensor<2x4x6x9xf32>, " + w + ", tensor<8xf32>) -> " + y + "\n" +
          R"(%g:3 = tpu.aten "aten::convolution_backward"(%dy, %x, %w) [#tpu.tensor<0>, #tpu.tensor<1>, #tpu.tensor<2>, )" +
-         "array<i64: 8>, array<i64: " + stride +
-         ">, array<i64: 1, 1>, array<i64: 1, 1>, false, array<i64: 0, 0>, 1, array<i1: " + mask +
-         ">] {node = 1 : i64} : (" + y +
-         ", tensor<2x4x6x9xf32>, tensor<8x4x3x3xf32>) -> (tensor<2x4x6x9xf32>, tensor<8x4x3x3xf32>, tensor<8xf32>)\n" +
-         "return %y, %g#0, %g#1, %g#2 : " + y + ", tensor<2x4x6x9xf32>, tensor<8x4x3x3xf32>, tensor<8xf32>\n}";
+         "array<i64: 8>, array<i64: " + stride + ">, array<i64: 1, 1>, array<i64: 1, 1>, false, array<i64: 0, 0>, " +
+         absl::StrCat(groups) + ", array<i1: true, true, true>] {node = 1 : i64} : (" + y +
+         ", tensor<2x4x6x9xf32>, " + w + ") -> (tensor<2x4x6x9xf32>, " + w + ", tensor<8xf32>)\n" +
+         "return %y, %g#0, %g#1, %g#2 : " + y + ", tensor<2x4x6x9xf32>, " + w + ", tensor<8xf32>\n}";
 }
 
 // Calls that are left in the program when convolutions are not to be the library's.
@@ -210,8 +210,8 @@ TEST_F(HostConvolutions, AreOfferedByWhatTheCallsTook) {
 
 TEST_F(HostConvolutions, StayCallsWhereTheDeviceHasNoStep) {
   EXPECT_EQ(CallsLeft(Convolution("1, 1")), 0);
-  EXPECT_EQ(CallsLeft(Convolution("2, 2")), 1);  // the input's gradient
-  EXPECT_EQ(CallsLeft(Convolution("2, 2", "false, true, true")), 0);
+  EXPECT_EQ(CallsLeft(Convolution("2, 2")), 0);
+  EXPECT_EQ(CallsLeft(Convolution("1, 1", 2)), 2);
 }
 
 TEST_F(HostConvolutions, AreThoseOfPlainLoops) {
