@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cmath>
 #include <random>
@@ -71,7 +72,7 @@ void Compare(ConvStep c, ConvStep::Kind kind, std::mt19937& random) {
   RunConv(c, x.data(), other.data(), found.data());
   for (size_t i = 0; i < results; ++i) {
     ASSERT_NEAR(found[i], expected[i], 1e-6 * sizes[i] + 1e-6)
-        << "element " << i << " of batch " << c.batch << ", " << c.in << " to " << c.out << " channels, " << c.rows.in
+        << (forward ? "forward, element " : "of the weight, element ") << i << " of batch " << c.batch << ", " << c.in << " to " << c.out << " channels, " << c.rows.in
         << " x " << c.cols.in << ", window " << c.rows.kernel << " x " << c.cols.kernel;
   }
   std::vector<float> again(results, NAN);
@@ -116,7 +117,7 @@ const Case kCases[] = {
     {"spread, dilation and stride", 3, 6, 9, 11, 12, 3, 2, 2, 3, 1, 3},
 };
 
-class Convolutions : public testing::TestWithParam<Case> {
+class ConvolutionsOf : public testing::TestWithParam<Case> {
  protected:
   ConvStep step() const {
     const Case& at = GetParam();
@@ -131,16 +132,41 @@ class Convolutions : public testing::TestWithParam<Case> {
   std::mt19937 random_{1};
 };
 
-TEST_P(Convolutions, Forward) { Compare<float>(step(), ConvStep::Kind::kForward, random_); }
-TEST_P(Convolutions, OfTheWeight) { Compare<float>(step(), ConvStep::Kind::kWeight, random_); }
-TEST_P(Convolutions, ForwardOfBFloat16) { Compare<BFloat16>(step(), ConvStep::Kind::kForward, random_); }
-TEST_P(Convolutions, OfTheWeightOfBFloat16) { Compare<BFloat16>(step(), ConvStep::Kind::kWeight, random_); }
+TEST_P(ConvolutionsOf, Forward) { Compare<float>(step(), ConvStep::Kind::kForward, random_); }
+TEST_P(ConvolutionsOf, OfTheWeight) { Compare<float>(step(), ConvStep::Kind::kWeight, random_); }
+TEST_P(ConvolutionsOf, ForwardOfBFloat16) { Compare<BFloat16>(step(), ConvStep::Kind::kForward, random_); }
+TEST_P(ConvolutionsOf, OfTheWeightOfBFloat16) { Compare<BFloat16>(step(), ConvStep::Kind::kWeight, random_); }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, Convolutions, testing::ValuesIn(kCases), [](const auto& info) {
+INSTANTIATE_TEST_SUITE_P(Sizes, ConvolutionsOf, testing::ValuesIn(kCases), [](const auto& info) {
   std::string name = info.param.name;
   for (char& c : name) c = std::isalpha(c) != 0 ? c : '_';
   return name;
 });
+
+TEST(Convolutions, OfRandomSizes) {
+  std::mt19937 random(7);
+  const auto drawn = [&](int64_t least, int64_t most) {
+    return std::uniform_int_distribution<int64_t>(least, most)(random);
+  };
+  for (int i = 0; i < 100; ++i) {
+    ConvStep c{.batch = drawn(1, 4) == 4 ? drawn(30, 40) : drawn(1, 5), .in = drawn(1, 40), .out = drawn(1, 40)};
+    for (ConvStep::Dim* d : {&c.rows, &c.cols}) {
+      *d = {.in = drawn(1, 20),
+            .kernel = drawn(1, 4),
+            .stride = drawn(1, 3),
+            .dilation = drawn(1, 3),
+            .low = drawn(-2, 5),
+            .spread = drawn(1, 4) == 4 ? drawn(2, 3) : 1};
+      d->out = std::max<int64_t>(1, Outputs(*d, drawn(-2, 5)));
+    }
+    for (const auto kind : {ConvStep::Kind::kForward, ConvStep::Kind::kWeight}) {
+      Compare<float>(c, kind, random);
+      c.dtype = DType::kBFloat16;
+      if (CanConvolve(c)) Compare<BFloat16>(c, kind, random);
+      if (HasFatalFailure() || IsSkipped()) return;
+    }
+  }
+}
 
 TEST(CanConvolve, RefusesWhatOffsetsCannotSay) {
   ConvStep c{.batch = 1, .in = 1 << 14, .out = 8};
