@@ -2,8 +2,8 @@
 twenty sequence lengths in turn against one; twenty pairs of batch and length against eager.
 
 Step: forward with loss, backward, AdamW, a read every step, ten at a time after 250; the models are those of
-tests/python/models.py at sizes that people train, random weights and data. `untuned` is tier 1. Inductor compiles forward with loss (and so backward); its
-optimizer is eager, as most programs have it.
+tests/python/models.py at sizes that people train, random weights and data. `untuned` is tier 1. Inductor compiles
+forward with loss (and so backward); its optimizer is eager, as most programs have it.
 
 Lengths: a small GPT in a process of its own. One length until its fragments are compiled, and then as many timed steps
 as there are lengths; every length once (the first pass: none was seen before); nine passes more (the first ten: a

@@ -1,7 +1,6 @@
 #include "runtime/host/conv.h"
 
 #include <algorithm>
-#include <initializer_list>
 #include <numeric>
 #include <type_traits>
 #include <vector>
@@ -15,8 +14,7 @@
 namespace tpu::host {
 namespace {
 
-constexpr int64_t kUnitBytes = 1 << 20;     // of a padded copy, of the second level cache
-constexpr int64_t kMostElements = 1 << 28;  // of an operand or a padded image
+constexpr int64_t kUnitBytes = 1 << 20;  // of a padded copy, of the second level cache
 
 // A padded copy of some rows of an image: for each phase (a position modulo the stride) one plane, in which every tap
 // of the window finds all its elements at one offset.
@@ -113,7 +111,7 @@ void PadChannels(const ConvStep& step, const Padding& padding, const Unit& unit,
 // Channels innermost: what the gradient of the weight sums over.
 template <typename T>
 void PadPositions(const ConvStep& step, const Padding& padding, const Unit& unit, const T* x, float* to) {
-  thread_local std::vector<float> kept;
+  thread_local KeptWords kept;
   const ConvStep c = InWords(step);
   const int64_t image = c.rows.in * c.cols.in;
   const WordRows<T> from(x, unit.image, step.batch, c.in * image);
@@ -127,9 +125,11 @@ void PadPositions(const ConvStep& step, const Padding& padding, const Unit& unit
               return TransposePanel(from.first + first, image, c.in, count, row + col * c.in, c.in);
             }
           }
-          float* const channels = Scratch(kept, c.in * count);
-          for (int64_t i = 0; i < c.in; ++i) from.Copy(i * image + first, c.cols.stride, count, channels + i * count);
-          TransposePanel(channels, count, c.in, count, row + col * c.in, c.in);
+          const Scratch channels(kept, c.in * count);
+          for (int64_t i = 0; i < c.in; ++i) {
+            from.Copy(i * image + first, c.cols.stride, count, channels.data() + i * count);
+          }
+          TransposePanel(channels.data(), count, c.in, count, row + col * c.in, c.in);
         },
         [&](int64_t col, int64_t count) { std::fill_n(row + col * c.in, count * c.in, 0.0f); });
   });
@@ -148,7 +148,7 @@ void Forward(const ConvStep& step, const T* x, const T* w, float* y) {
   const Padding padding(c, cutting.rows);
   const int64_t depth = c.in * c.rows.kernel * c.cols.kernel, elements = padding.Elements(c);
   const int64_t image = c.rows.out * c.cols.out;
-  const float* const weight = WeightWords(step, w);
+  const WeightWords<T> weight(step, w);
   const std::vector<int32_t> depths = Numbers(depth);
   std::vector<int32_t> rows;
   for (int64_t i = 0; i < c.in; ++i) {
@@ -159,12 +159,12 @@ void Forward(const ConvStep& step, const T* x, const T* w, float* y) {
     }
   }
   ParallelFor(cutting.units, 1, [&](int64_t begin, int64_t end) {
-    thread_local std::vector<float> kept;
+    thread_local KeptWords kept;
+    const Scratch padded(kept, c.in * elements);
     std::vector<int32_t> cols, c_cols;
     for (int64_t u = begin; u < end; ++u) {
       const Unit unit = cutting.At(c, u);
-      float* const padded = Scratch(kept, c.in * elements);
-      PadChannels(step, padding, unit, x, padded);
+      PadChannels(step, padding, unit, x, padded.data());
       cols.clear(), c_cols.clear();
       for (int64_t p = 0; p < unit.count; ++p) {
         for (int64_t q = 0; q < c.cols.out; ++q) {
@@ -179,9 +179,9 @@ void Forward(const ConvStep& step, const T* x, const T* w, float* y) {
                         .k = depth,
                         .lda = depth,
                         .ldc = image,
-                        .a = weight,
+                        .a = weight.data(),
                         .depths = depths.data(),
-                        .b = padded,
+                        .b = padded.data(),
                         .rows = rows.data(),
                         .cols = cols.data(),
                         .c_cols = c_cols.data(),
@@ -208,23 +208,23 @@ void Weight(const ConvStep& step, const T* x, const T* y, float* w) {
   for (int64_t p = 0; p < cutting.rows; ++p) {
     for (int64_t q = 0; q < c.cols.out; ++q) rows.push_back(static_cast<int32_t>((p * padding.cols() + q) * c.in));
   }
-  thread_local std::vector<float> kept_sums;
-  float* const sums = Scratch(kept_sums, parts * c.out * width);
+  thread_local KeptWords kept_sums;
+  const Scratch all_sums(kept_sums, parts * c.out * width);
+  float* const sums = all_sums.data();
+  // Rows whose strides were a power of two would share few lines of the cache.
+  const int64_t lda = CeilDiv(cutting.rows * c.cols.out, 16) * 16 + 16;
   ParallelFor(parts, 1, [&](int64_t begin, int64_t end) {
-    thread_local std::vector<float> kept, kept_y;
+    thread_local KeptWords kept, kept_y;
+    const Scratch padded(kept, elements), left(kept_y, c.out * lda);
     for (int64_t part = begin; part < end; ++part) {
       const int64_t first = cutting.units * part / parts;
       for (int64_t u = first; u < cutting.units * (part + 1) / parts; ++u) {
         const Unit unit = cutting.At(c, u);
-        float* const padded = Scratch(kept, elements);
-        PadPositions(step, padding, unit, x, padded);
+        PadPositions(step, padding, unit, x, padded.data());
         const int64_t depth = unit.count * c.cols.out;
-        // Rows whose strides were a power of two would share few lines of the cache.
-        const int64_t lda = (depth + 15) / 16 * 16 + 16;
-        float* const left = Scratch(kept_y, c.out * lda);
         const WordRows<T> from(y, unit.image, step.batch, c.out * image);
         for (int64_t o = 0; o < c.out; ++o) {
-          from.Copy(o * image + unit.first * c.cols.out, 1, depth, left + o * lda);
+          from.Copy(o * image + unit.first * c.cols.out, 1, depth, left.data() + o * lda);
         }
         MultiplyGathered({.dtype = c.dtype,
                           .accumulate = u != first,
@@ -233,9 +233,9 @@ void Weight(const ConvStep& step, const T* x, const T* y, float* w) {
                           .k = depth,
                           .lda = lda,
                           .ldc = width,
-                          .a = left,
+                          .a = left.data(),
                           .depths = depths.data(),
-                          .b = padded,
+                          .b = padded.data(),
                           .rows = rows.data(),
                           .cols = cols.data(),
                           .c_cols = c_cols.data(),
@@ -256,14 +256,16 @@ void Weight(const ConvStep& step, const T* x, const T* y, float* w) {
   });
 }
 
+bool IsSpread(const ConvStep& c) { return c.rows.spread > 1 || c.cols.spread > 1; }
+
 // Whether strips of padded images are the worse way: where taps are skipped that would meet zeros (of small images' or
 // between spread elements), and where there is more weight than image, of which each thread then takes its part.
 bool BetterByTaps(const ConvStep& step) {
   constexpr int64_t kSmall = 256;  // positions
   const ConvStep c = InWords(step);
-  const bool spread = c.rows.spread > 1 || c.cols.spread > 1;
-  return spread || c.rows.out * c.cols.out < kSmall ||
-         c.out * c.rows.kernel * c.cols.kernel >= c.batch * Padding(c, c.rows.out).Elements(c);
+  const bool small = c.rows.out * c.cols.out < kSmall;
+  const int64_t weight = c.out * c.rows.kernel * c.cols.kernel, image = Padding(c, c.rows.out).Elements(c);
+  return IsSpread(c) || ((small || weight >= c.batch * image) && CanGoByTaps(step));
 }
 
 template <typename T>
@@ -285,15 +287,11 @@ bool CanConvolve(const ConvStep& c) {
     if (d.low < -kMostElements || d.low > kMostElements) return false;
   }
   if (std::min({c.batch, c.in, c.out}) < 1 || std::max({c.batch, c.in, c.out}) > kMostElements) return false;
-  const auto product = [](std::initializer_list<int64_t> sizes) {
-    __int128 elements = 1;
-    for (int64_t size : sizes) elements = std::min<__int128>(elements * size, __int128{kMostElements} + 1);
-    return static_cast<int64_t>(elements);
-  };
-  const int64_t padded = product(
+  const int64_t padded = Product(
       {c.in, c.rows.stride, c.cols.stride, Padding::Extent(c.rows, c.rows.out), Padding::Extent(c.cols, c.cols.out)});
-  return std::max({product({c.batch, c.in, c.rows.in, c.cols.in}), product({c.batch, c.out, c.rows.out, c.cols.out}),
-                   product({c.out, c.in, c.rows.kernel, c.cols.kernel}), padded}) <= kMostElements;
+  return std::max({Product({c.batch, c.in, c.rows.in, c.cols.in}), Product({c.batch, c.out, c.rows.out, c.cols.out}),
+                   Product({c.out, c.in, c.rows.kernel, c.cols.kernel}), padded}) <= kMostElements &&
+         (!IsSpread(c) || CanGoByTaps(c));
 }
 
 void RunConv(const ConvStep& step, const void* a, const void* b, float* c) {

@@ -1,7 +1,6 @@
 #include "runtime/host/conv_taps.h"
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include "runtime/host/conv_words.h"
@@ -62,7 +61,7 @@ std::vector<At> SeenThrough(const ConvStep::Dim& d, int64_t r) {
 }
 
 // Offsets of a product (GatheredBlock).
-struct Product {
+struct TapProduct {
   std::vector<int32_t> depths, rows, cols, c_cols;
 
   GatheredBlock Block(DType dtype) const {
@@ -75,10 +74,11 @@ struct Product {
   }
 };
 
-// How many images are innermost.
-int64_t ImagesTogether(int64_t batch) {
+// How many images are innermost: fewer where y has few channels, so that there is work for all threads.
+int64_t ImagesTogether(const ConvStep& c) {
   constexpr int64_t kUsual = 16, kMost = 32;
-  return batch <= kMost ? batch : kUsual;
+  const int64_t usual = c.batch <= kMost ? c.batch : kUsual;
+  return std::clamp<int64_t>(c.batch * CeilDiv(c.out, kRows) / NumThreads(), 1, usual);
 }
 
 // Of y's channels, how many a task takes whose weights or sums are `words` each.
@@ -91,78 +91,125 @@ int64_t ChannelsOfTask(int64_t out, int64_t words) {
 // A channel of some images, images innermost. copy(n, to): the words of image n.
 template <typename Copy>
 void ImagesInnermost(int64_t images, int64_t positions, float* to, const Copy& copy) {
-  thread_local std::vector<float> kept;
-  float* const words = Scratch(kept, images * positions);
-  for (int64_t n = 0; n < images; ++n) copy(n, words + n * positions);
-  TransposePanel(words, positions, images, positions, to, images);
+  thread_local KeptWords kept;
+  const Scratch words(kept, images * positions);
+  for (int64_t n = 0; n < images; ++n) copy(n, words.data() + n * positions);
+  TransposePanel(words.data(), positions, images, positions, to, images);
 }
 
-}  // namespace
-
-template <typename T>
-void ForwardByTaps(const ConvStep& step, const T* x, const T* w, float* y) {
-  const ConvStep c = InWords(step);
-  const int64_t taps = c.rows.kernel * c.cols.kernel, depth = c.in * taps;
-  const int64_t x_image = c.rows.in * c.cols.in, y_image = c.rows.out * c.cols.out;
-  const int64_t together = ImagesTogether(c.batch);
-  // Channels whose strides were a power of two would share few lines of the cache.
-  const int64_t channel = x_image * together + kRows;
-  const float* const weight = WeightWords(step, w);
+// The products of some images, whose channels are `channel` words: one for all positions that are alike.
+std::vector<TapProduct> ProductsOfPositions(const ConvStep& c, int64_t images, int64_t channel) {
+  const int64_t taps = c.rows.kernel * c.cols.kernel;
   const std::vector<Alike> rows = PositionsOf(c.rows), cols = PositionsOf(c.cols);
-  thread_local std::vector<float> kept_x;
-  float* const innermost = Scratch(kept_x, c.in * channel);
-  std::vector<Product> products;
-  int64_t made_for = 0;
-  for (int64_t first = 0; first < c.batch; first += together) {
-    const int64_t images = std::min(together, c.batch - first);
-    ParallelFor(c.in, CeilDiv(1 << 13, channel), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        ImagesInnermost(images, x_image, innermost + i * channel, [&](int64_t n, float* to) {
-          WordRows<T>(x + (first + n) * step.in * x_image, i, step.in, x_image).Copy(0, 1, x_image, to);
-        });
-      }
-    });
-    if (std::exchange(made_for, images) != images) {
-      products.clear();
-      for (const Alike& row : rows) {
-        for (const Alike& col : cols) {
-          Product& product = products.emplace_back();
-          for (int64_t i = 0; i < c.in; ++i) {
-            for (const At& r : row.taps) {
-              for (const At& s : col.taps) {
-                product.depths.push_back(static_cast<int32_t>(i * taps + r.place * c.cols.kernel + s.place));
-                product.rows.push_back(
-                    static_cast<int32_t>(i * channel + (r.element * c.cols.in + s.element) * images));
-              }
-            }
+  std::vector<TapProduct> products;
+  for (const Alike& row : rows) {
+    for (const Alike& col : cols) {
+      TapProduct& product = products.emplace_back();
+      for (int64_t i = 0; i < c.in; ++i) {
+        for (const At& r : row.taps) {
+          for (const At& s : col.taps) {
+            product.depths.push_back(static_cast<int32_t>(i * taps + r.place * c.cols.kernel + s.place));
+            product.rows.push_back(static_cast<int32_t>(i * channel + (r.element * c.cols.in + s.element) * images));
           }
-          for (const At& p : row.positions) {
-            for (const At& q : col.positions) {
-              for (int64_t n = 0; n < images; ++n) {
-                product.cols.push_back(static_cast<int32_t>((p.element * c.cols.in + q.element) * images + n));
-                product.c_cols.push_back(static_cast<int32_t>((p.place * c.cols.out + q.place) * images + n));
-              }
-            }
+        }
+      }
+      for (const At& p : row.positions) {
+        for (const At& q : col.positions) {
+          for (int64_t n = 0; n < images; ++n) {
+            product.cols.push_back(static_cast<int32_t>((p.element * c.cols.in + q.element) * images + n));
+            product.c_cols.push_back(static_cast<int32_t>((p.place * c.cols.out + q.place) * images + n));
           }
         }
       }
     }
-    const int64_t outs = ChannelsOfTask(c.out, std::max(depth, y_image * images));
-    ParallelFor(CeilDiv(c.out, outs), 1, [&](int64_t begin, int64_t end) {
-      thread_local std::vector<float> kept;
-      for (int64_t task = begin; task < end; ++task) {
-        const int64_t out = task * outs, count = std::min(outs, c.out - out);
-        float* const sums = Scratch(kept, count * y_image * images);
-        for (const Product& product : products) {
-          GatheredBlock block = product.Block(c.dtype);
-          block.m = count, block.lda = depth, block.ldc = y_image * images;
-          block.a = weight + out * depth, block.b = innermost, block.c = sums;
-          MultiplyGathered(block);
-        }
-        TransposePanel(sums, images, count * y_image, images, y + (first * c.out + out) * y_image, c.out * y_image);
-      }
-    });
   }
+  return products;
+}
+
+// The products of some images: one for each tap.
+std::vector<TapProduct> ProductsOfTaps(const ConvStep& c, int64_t images) {
+  std::vector<TapProduct> products;
+  for (int64_t r = 0; r < c.rows.kernel; ++r) {
+    for (int64_t s = 0; s < c.cols.kernel; ++s) {
+      TapProduct& product = products.emplace_back();
+      for (const At& p : SeenThrough(c.rows, r)) {
+        for (const At& q : SeenThrough(c.cols, s)) {
+          for (int64_t n = 0; n < images; ++n) {
+            product.depths.push_back(static_cast<int32_t>((p.place * c.cols.out + q.place) * images + n));
+            product.rows.push_back(static_cast<int32_t>(((p.element * c.cols.in + q.element) * images + n) * c.in));
+          }
+        }
+      }
+      for (int64_t i = 0; i < c.in; ++i) {
+        product.cols.push_back(static_cast<int32_t>(i));
+        product.c_cols.push_back(static_cast<int32_t>((r * c.cols.kernel + s) * c.in + i));
+      }
+    }
+  }
+  return products;
+}
+
+}  // namespace
+
+bool CanGoByTaps(const ConvStep& step) {
+  constexpr int64_t kMostOffsets = 1 << 24;
+  const ConvStep c = InWords(step);
+  const int64_t images = ImagesTogether(c);
+  // More than there are: of positions that are not alike, and of what each of them sees.
+  const auto seen = [](const ConvStep::Dim& d) {
+    return Product({std::min(d.out, Product({d.spread, 2 * d.kernel + 1})), d.kernel});
+  };
+  const int64_t offsets = c.kind == ConvStep::Kind::kForward
+                              ? Product({c.in, seen(c.rows), seen(c.cols)})
+                              : Product({c.rows.kernel, c.cols.kernel, c.rows.out, c.cols.out, images});
+  return std::max({offsets, Product({c.rows.out, c.cols.out, images}), Product({c.rows.out, c.rows.kernel}),
+                   Product({c.cols.out, c.cols.kernel})}) <= kMostOffsets &&
+         Product({CeilDiv(c.batch, images), c.in, c.rows.in * c.cols.in * images + kRows}) <= kMostElements;
+}
+
+template <typename T>
+void ForwardByTaps(const ConvStep& step, const T* x, const T* w, float* y) {
+  const ConvStep c = InWords(step);
+  const int64_t depth = c.in * c.rows.kernel * c.cols.kernel;
+  const int64_t x_image = c.rows.in * c.cols.in, y_image = c.rows.out * c.cols.out;
+  const int64_t together = ImagesTogether(c), blocks = CeilDiv(c.batch, together);
+  const auto images_of = [&](int64_t block) { return std::min(together, c.batch - block * together); };
+  // Channels whose strides were a power of two would share few lines of the cache.
+  const int64_t channel = x_image * together + kRows;
+  const WeightWords<T> weight(step, w);
+  thread_local KeptWords kept_x;
+  const Scratch scratch(kept_x, blocks * c.in * channel);
+  float* const innermost = scratch.data();
+  ParallelFor(blocks * c.in, CeilDiv(1 << 13, channel), [&](int64_t begin, int64_t end) {
+    for (int64_t at = begin; at < end; ++at) {
+      const int64_t block = at / c.in, i = at % c.in;
+      ImagesInnermost(images_of(block), x_image, innermost + at * channel, [&](int64_t n, float* to) {
+        const T* const image = x + (block * together + n) * step.in * x_image;
+        WordRows<T>(image, i, step.in, x_image).Copy(0, 1, x_image, to);
+      });
+    }
+  });
+  const std::vector<TapProduct> whole = ProductsOfPositions(c, together, channel);
+  const int64_t rest = images_of(blocks - 1);
+  const std::vector<TapProduct> last =
+      rest == together ? std::vector<TapProduct>() : ProductsOfPositions(c, rest, channel);
+  const int64_t outs = ChannelsOfTask(c.out, std::max(depth, y_image * together)), parts = CeilDiv(c.out, outs);
+  ParallelFor(blocks * parts, 1, [&](int64_t begin, int64_t end) {
+    thread_local KeptWords kept;
+    const Scratch sums(kept, outs * y_image * together);
+    for (int64_t task = begin; task < end; ++task) {
+      const int64_t block = task / parts, images = images_of(block);
+      const int64_t out = task % parts * outs, count = std::min(outs, c.out - out);
+      for (const TapProduct& product : images == together ? whole : last) {
+        GatheredBlock g = product.Block(c.dtype);
+        g.m = count, g.lda = depth, g.ldc = y_image * images;
+        g.a = weight.data() + out * depth, g.b = innermost + block * c.in * channel, g.c = sums.data();
+        MultiplyGathered(g);
+      }
+      TransposePanel(sums.data(), images, count * y_image, images, y + (block * together * c.out + out) * y_image,
+                     c.out * y_image);
+    }
+  });
 }
 
 template <typename T>
@@ -170,69 +217,48 @@ void WeightByTaps(const ConvStep& step, const T* x, const T* y, float* w) {
   const ConvStep c = InWords(step);
   const int64_t taps = c.rows.kernel * c.cols.kernel, width = c.in * taps;
   const int64_t x_image = c.rows.in * c.cols.in, y_image = c.rows.out * c.cols.out;
-  const int64_t together = ImagesTogether(c.batch);
+  const int64_t together = ImagesTogether(c);
   const int64_t channel = y_image * together + kRows;
   // Positions outside, images between, channels inside: what is summed over is outside.
-  thread_local std::vector<float> kept_x;
-  float* const inside = Scratch(kept_x, c.batch * c.in * x_image);
+  thread_local KeptWords kept_x;
+  const Scratch scratch(kept_x, c.batch * c.in * x_image);
+  float* const inside = scratch.data();
   ParallelFor(c.batch, 1, [&](int64_t begin, int64_t end) {
-    thread_local std::vector<float> kept;
-    float* const words = Scratch(kept, c.in * x_image);
+    thread_local KeptWords kept;
+    const Scratch words(kept, c.in * x_image);
     for (int64_t n = begin; n < end; ++n) {
       const int64_t first = n / together * together, images = std::min(together, c.batch - first);
-      WordRows<T>(x, n, step.batch, c.in * x_image).Copy(0, 1, c.in * x_image, words);
-      TransposePanel(words, x_image, c.in, x_image, inside + first * c.in * x_image + (n - first) * c.in,
+      WordRows<T>(x, n, step.batch, c.in * x_image).Copy(0, 1, c.in * x_image, words.data());
+      TransposePanel(words.data(), x_image, c.in, x_image, inside + first * c.in * x_image + (n - first) * c.in,
                      images * c.in);
     }
   });
-  const auto make = [&](int64_t images) {
-    std::vector<Product> products;
-    for (int64_t r = 0; r < c.rows.kernel; ++r) {
-      const std::vector<At> rows = SeenThrough(c.rows, r);
-      for (int64_t s = 0; s < c.cols.kernel; ++s) {
-        const std::vector<At> cols = SeenThrough(c.cols, s);
-        Product& product = products.emplace_back();
-        for (const At& p : rows) {
-          for (const At& q : cols) {
-            for (int64_t n = 0; n < images; ++n) {
-              product.depths.push_back(static_cast<int32_t>((p.place * c.cols.out + q.place) * images + n));
-              product.rows.push_back(static_cast<int32_t>(((p.element * c.cols.in + q.element) * images + n) * c.in));
-            }
-          }
-        }
-        for (int64_t i = 0; i < c.in; ++i) {
-          product.cols.push_back(static_cast<int32_t>(i));
-          product.c_cols.push_back(static_cast<int32_t>((r * c.cols.kernel + s) * c.in + i));
-        }
-      }
-    }
-    return products;
-  };
-  const std::vector<Product> whole = make(together), rest = make(c.batch % together);
+  const std::vector<TapProduct> whole = ProductsOfTaps(c, together);
+  const int64_t rest = c.batch % together;
+  const std::vector<TapProduct> last = rest == 0 ? std::vector<TapProduct>() : ProductsOfTaps(c, rest);
   const int64_t outs = ChannelsOfTask(c.out, std::max(width, channel));
   ParallelFor(CeilDiv(c.out, outs), 1, [&](int64_t begin, int64_t end) {
-    thread_local std::vector<float> kept, kept_y;
+    thread_local KeptWords kept, kept_y;
+    const Scratch sums(kept, outs * width), left(kept_y, outs * channel);
     for (int64_t task = begin; task < end; ++task) {
       const int64_t out = task * outs, count = std::min(outs, c.out - out);
-      float* const sums = Scratch(kept, count * width);
-      float* const left = Scratch(kept_y, count * channel);
       for (int64_t first = 0; first < c.batch; first += together) {
         const int64_t images = std::min(together, c.batch - first);
         for (int64_t o = 0; o < count; ++o) {
-          ImagesInnermost(images, y_image, left + o * channel, [&](int64_t n, float* to) {
+          ImagesInnermost(images, y_image, left.data() + o * channel, [&](int64_t n, float* to) {
             WordRows<T>(y, first + n, step.batch, c.out * y_image).Copy((out + o) * y_image, 1, y_image, to);
           });
         }
-        for (const Product& product : images == together ? whole : rest) {
-          GatheredBlock block = product.Block(c.dtype);
-          block.accumulate = first > 0;
-          block.m = count, block.lda = channel, block.ldc = width;
-          block.a = left, block.b = inside + first * c.in * x_image, block.c = sums;
-          MultiplyGathered(block);
+        for (const TapProduct& product : images == together ? whole : last) {
+          GatheredBlock g = product.Block(c.dtype);
+          g.accumulate = first > 0;
+          g.m = count, g.lda = channel, g.ldc = width;
+          g.a = left.data(), g.b = inside + first * c.in * x_image, g.c = sums.data();
+          MultiplyGathered(g);
         }
       }
       for (int64_t o = 0; o < count; ++o) {
-        TransposePanel(sums + o * width, c.in, taps, c.in, w + (out + o) * width, taps);
+        TransposePanel(sums.data() + o * width, c.in, taps, c.in, w + (out + o) * width, taps);
       }
     }
   });

@@ -1,11 +1,13 @@
 // Operands of convolutions as words (panel_gemm.h). Included by conv.cc and conv_taps.cc.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
+#include <memory>
 #include <type_traits>
-#include <vector>
 
 #include "runtime/host/narrow_float.h"
 #include "runtime/host/panel_gemm.h"
@@ -15,6 +17,15 @@
 namespace tpu::host {
 
 inline int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+constexpr int64_t kMostElements = 1 << 28;  // of an operand or a padded image
+
+// Of sizes that are not negative; more than kMostElements where it would not fit.
+inline int64_t Product(std::initializer_list<int64_t> sizes) {
+  __int128 elements = 1;
+  for (int64_t size : sizes) elements = std::min<__int128>(elements * size, __int128{kMostElements} + 1);
+  return static_cast<int64_t>(elements);
+}
 
 // The convolution of words (panel_gemm.h): of bf16, a word is a pair of channels where a product sums over channels, of
 // images where it sums over positions.
@@ -26,14 +37,36 @@ inline ConvStep InWords(ConvStep c) {
   return c;
 }
 
-// This thread's own, kept for the next convolution.
-inline float* Scratch(std::vector<float>& kept, int64_t words) {
-  if (static_cast<int64_t>(kept.size()) < words) kept.resize(static_cast<size_t>(words));
-  return kept.data();
-}
+// What a thread keeps for its next convolution.
+struct KeptWords {
+  std::unique_ptr<float[]> words;
+  int64_t count = 0;
+};
 
-// Rows of words from rows of elements: f32s as they are; bf16 in pairs from two rows, of which the second may be missing
-// and then is zero.
+// Words to work with, uninitialized: a thread's kept ones, which only its pieces of work use one after the other, or
+// where those would be many, some for this once.
+class Scratch {
+ public:
+  Scratch(KeptWords& kept, int64_t count) {
+    constexpr int64_t kMostKept = 1 << 24;
+    const auto make = [&] { return std::make_unique_for_overwrite<float[]>(static_cast<size_t>(count)); };
+    if (count > kMostKept) {
+      own_ = make();
+    } else if (kept.count < count) {
+      kept.words = make();
+      kept.count = count;
+    }
+    data_ = own_ ? own_.get() : kept.words.get();
+  }
+  float* data() const { return data_; }
+
+ private:
+  std::unique_ptr<float[]> own_;
+  float* data_;
+};
+
+// Rows of words from rows of elements: f32s as they are; bf16 in pairs from two rows, of which the second may be
+// missing and then is zero.
 template <typename T>
 struct WordRows {
   const T* first;
@@ -62,24 +95,36 @@ struct WordRows {
   static constexpr int64_t kEach = sizeof(float) / sizeof(T);
 };
 
-// The weight with words of channels outside of taps.
+// The weight as words of channels, taps innermost: f32s where they lie.
 template <typename T>
-const float* WeightWords(const ConvStep& step, const T* w) {
-  if constexpr (std::is_same_v<T, float>) {
-    return w;
-  } else {
-    thread_local std::vector<float> kept;
-    const int64_t in = InWords(step).in, taps = step.rows.kernel * step.cols.kernel;
-    float* const words = Scratch(kept, step.out * in * taps);
-    ParallelFor(step.out, CeilDiv(1 << 14, in * taps), [&](int64_t begin, int64_t end) {
-      for (int64_t o = begin; o < end; ++o) {
-        for (int64_t i = 0; i < in; ++i) {
-          WordRows<T>(w + o * step.in * taps, i, step.in, taps).Copy(0, 1, taps, words + (o * in + i) * taps);
+class WeightWords {
+ public:
+  WeightWords(const ConvStep& step, const T* w)
+      : words_(kept_, kInPlace ? 0 : step.out * InWords(step).in * step.rows.kernel * step.cols.kernel) {
+    if constexpr (kInPlace) {
+      data_ = w;
+    } else {
+      const int64_t in = InWords(step).in, taps = step.rows.kernel * step.cols.kernel;
+      float* const words = words_.data();
+      ParallelFor(step.out, CeilDiv(1 << 14, in * taps), [&](int64_t begin, int64_t end) {
+        for (int64_t o = begin; o < end; ++o) {
+          for (int64_t i = 0; i < in; ++i) {
+            WordRows<T>(w + o * step.in * taps, i, step.in, taps).Copy(0, 1, taps, words + (o * in + i) * taps);
+          }
         }
-      }
-    });
-    return words;
+      });
+      data_ = words;
+    }
   }
-}
+  const float* data() const { return data_; }
+
+ private:
+  static constexpr bool kInPlace = std::is_same_v<T, float>;
+  static thread_local KeptWords kept_;
+  const Scratch words_;
+  const float* data_;
+};
+template <typename T>
+thread_local KeptWords WeightWords<T>::kept_;
 
 }  // namespace tpu::host

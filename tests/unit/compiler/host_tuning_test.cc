@@ -179,9 +179,9 @@ std::string Convolution(const std::string& stride, int groups = 1) {
          "] {node = 0 : i64} : (tensor<2x4x6x9xf32>, " + w + ", tensor<8xf32>) -> " + y + "\n" +
          R"(%g:3 = tpu.aten "aten::convolution_backward"(%dy, %x, %w) [#tpu.tensor<0>, #tpu.tensor<1>, #tpu.tensor<2>, )" +
          "array<i64: 8>, array<i64: " + stride + ">, array<i64: 1, 1>, array<i64: 1, 1>, false, array<i64: 0, 0>, " +
-         absl::StrCat(groups) + ", array<i1: true, true, true>] {node = 1 : i64} : (" + y +
-         ", tensor<2x4x6x9xf32>, " + w + ") -> (tensor<2x4x6x9xf32>, " + w + ", tensor<8xf32>)\n" +
-         "return %y, %g#0, %g#1, %g#2 : " + y + ", tensor<2x4x6x9xf32>, " + w + ", tensor<8xf32>\n}";
+         absl::StrCat(groups) + ", array<i1: true, true, true>] {node = 1 : i64} : (" + y + ", tensor<2x4x6x9xf32>, " +
+         w + ") -> (tensor<2x4x6x9xf32>, " + w + ", tensor<8xf32>)\n" + "return %y, %g#0, %g#1, %g#2 : " + y +
+         ", tensor<2x4x6x9xf32>, " + w + ", tensor<8xf32>\n}";
 }
 
 // Calls that are left in the program when convolutions are not to be the library's.

@@ -72,8 +72,9 @@ void Compare(ConvStep c, ConvStep::Kind kind, std::mt19937& random) {
   RunConv(c, x.data(), other.data(), found.data());
   for (size_t i = 0; i < results; ++i) {
     ASSERT_NEAR(found[i], expected[i], 1e-6 * sizes[i] + 1e-6)
-        << (forward ? "forward, element " : "of the weight, element ") << i << " of batch " << c.batch << ", " << c.in << " to " << c.out << " channels, " << c.rows.in
-        << " x " << c.cols.in << ", window " << c.rows.kernel << " x " << c.cols.kernel;
+        << (forward ? "forward, element " : "of the weight, element ") << i << " of batch " << c.batch << ", " << c.in
+        << " to " << c.out << " channels, " << c.rows.in << " x " << c.cols.in << ", window " << c.rows.kernel << " x "
+        << c.cols.kernel;
   }
   std::vector<float> again(results, NAN);
   RunConv(c, x.data(), other.data(), again.data());
@@ -110,6 +111,7 @@ const Case kCases[] = {
     {"wide window", 1, 4, 8, 24, 24, 7, 2, 1, 3, 3},
     {"small images of a small batch", 3, 24, 40, 7, 9, 3, 1, 1, 1, 1},
     {"images of two blocks", 35, 6, 12, 5, 4, 3, 1, 1, 1, 1},
+    {"images of three blocks", 67, 6, 12, 3, 4, 3, 1, 1, 1, 1},
     {"small images and a stride", 16, 40, 24, 8, 8, 3, 2, 1, 1, 1},
     {"small images that taps leave", 4, 8, 8, 2, 3, 3, 1, 3, 3, 3},
     {"spread", 2, 16, 24, 9, 16, 3, 1, 1, 1, 2, 2},
@@ -168,6 +170,35 @@ TEST(Convolutions, OfRandomSizes) {
   }
 }
 
+// What isn't there, such as padding and the second of a pair, adds nothing to what an infinity doesn't reach.
+TEST(Convolutions, KeepInfinitiesApart) {
+  for (const int64_t size : {6, 18}) {
+    ConvStep c{.batch = 3, .in = 5, .out = 7};
+    c.rows = c.cols = {.in = size, .out = size, .kernel = 3, .low = 1};
+    for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+      c.dtype = dtype;
+      if (!CanConvolve(c)) continue;
+      const auto compare = [&](const auto one) {
+        using T = std::remove_const_t<decltype(one)>;
+        std::vector<T> x(3 * 5 * size * size, one), w(5 * 7 * 9, one), y(3 * 7 * size * size, one);
+        x.back() = static_cast<T>(INFINITY);
+        std::vector<bool> reached_y(y.size()), reached_w(w.size());
+        ForProducts(c, [&](int64_t at_x, int64_t at_w, int64_t at_y) {
+          if (at_x == static_cast<int64_t>(x.size()) - 1) reached_y[at_y] = reached_w[at_w] = true;
+        });
+        std::vector<float> got_y(y.size()), got_w(w.size());
+        c.kind = ConvStep::Kind::kForward;
+        RunConv(c, x.data(), w.data(), got_y.data());
+        c.kind = ConvStep::Kind::kWeight;
+        RunConv(c, x.data(), y.data(), got_w.data());
+        for (size_t i = 0; i < y.size(); ++i) ASSERT_EQ(got_y[i] == INFINITY, reached_y[i]) << got_y[i] << " " << i;
+        for (size_t i = 0; i < w.size(); ++i) ASSERT_EQ(got_w[i] == INFINITY, reached_w[i]) << got_w[i] << " " << i;
+      };
+      dtype == DType::kFloat32 ? compare(1.0f) : compare(static_cast<BFloat16>(1.0f));
+    }
+  }
+}
+
 TEST(CanConvolve, RefusesWhatOffsetsCannotSay) {
   ConvStep c{.batch = 1, .in = 1 << 14, .out = 8};
   c.rows = c.cols = {.in = 512, .out = 512};
@@ -176,6 +207,14 @@ TEST(CanConvolve, RefusesWhatOffsetsCannotSay) {
   EXPECT_FALSE(CanConvolve(c));
   c.in = 8, c.rows.in = -1;
   EXPECT_FALSE(CanConvolve(c));
+  // Tables of offsets for every position would be larger than the images.
+  c.rows = c.cols = {.in = 1 << 9, .out = 1 << 10, .kernel = 1 << 9, .spread = 2};
+  EXPECT_FALSE(CanConvolve(c));
+  c = {.batch = 1, .in = 1 << 28, .out = 1};
+  c.rows.spread = 2;
+  EXPECT_FALSE(CanConvolve(c));
+  c = {.batch = 1, .in = 8, .out = 8};
+  c.rows = c.cols = {.in = 64, .out = 64};
   c.rows.in = 512, c.dtype = DType::kFloat64;
   EXPECT_FALSE(CanConvolve(c));
 }

@@ -77,6 +77,7 @@ TEST(Plan, ConvolutionsStayInTheirSlots) {
       {"more columns of the result", [](Plan& p) { p.steps[0].conv.cols.out = 7; }},
       {"a larger window", [](Plan& p) { p.steps[0].conv.cols.kernel = 4; }},
       {"no stride", [](Plan& p) { p.steps[0].conv.rows.stride = 0; }},
+      {"elements that are spread by nothing", [](Plan& p) { p.steps[0].conv.cols.spread = 0; }},
       {"sizes that overflow", [](Plan& p) { p.steps[0].conv.batch = INT64_MAX; }},
       {"padding that overflows", [](Plan& p) { p.steps[0].conv.rows.low = INT64_MIN; }},
       {"an element type without panels", [](Plan& p) { p.steps[0].conv.dtype = DType::kInt32; }},
