@@ -24,10 +24,11 @@ using Phase = FragmentTuning::Phase;
 // too); not when it takes so many launches for that: microseconds drown in noise.
 constexpr int64_t kLeastRuns = 16;
 constexpr int64_t kMostRuns = 2000;
-// Launches that are compared on each side: some 20 ms of them, within these bounds; twice as many before a candidate is
-// adopted.
+// Launches that are compared on each side: some 20 ms of them, within these bounds; as many times that before a
+// candidate is adopted, and before one is dropped that may be faster.
 constexpr int64_t kCompared = 20'000'000;
 constexpr int64_t kLeastCompared = 8, kMostCompared = 40;
+constexpr int64_t kToAdopt = 2, kToDropWhatMayBeFaster = 4;
 // A candidate that was always so much slower is dropped after so few launches.
 constexpr double kHopeless = 1.2;
 constexpr size_t kEarly = 3;
@@ -89,7 +90,8 @@ void Tuner::End(FragmentEntry& entry, const Turn& turn, bool measurable, int64_t
   const auto compared = static_cast<int64_t>(std::min(trial.best.size(), trial.candidate.size())) - 1;
   const bool hopeless = static_cast<double>(candidate.least) >= kHopeless * static_cast<double>(best.median);
   const bool ahead = candidate.FasterThan(best);
-  if (!hopeless && compared < (ahead ? 2 * needed : needed)) return;  // a lead has to last
+  const int64_t times = ahead ? kToAdopt : candidate.PerhapsFasterThan(best) ? kToDropWhatMayBeFaster : 1;
+  if (!hopeless && compared < times * needed) return;
   Metrics::Get().candidates_measured.fetch_add(1, std::memory_order_relaxed);
   const int64_t lost =
       std::max<int64_t>(candidate.median - best.median, 0) * static_cast<int64_t>(trial.candidate.size());

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -144,13 +145,15 @@ class TuningTest : public testing::Test {
     }
     engine_->WaitForCompiles();
   }
-  // As far as the tuner can tell: launches that take just what they should, however busy the machine is.
-  void Pretend(int times) {
+  // As far as the tuner can tell: launches that take just what they should, however busy the machine is, or what
+  // `disturbed` makes of that, given the launch's number.
+  void Pretend(int times, const std::function<int64_t(int64_t, int)>& disturbed = nullptr) {
     FragmentEntry& entry = Entry();
     for (int i = 0; i < times; ++i) {
       const Tuner::Turn turn = engine_->tuner().Begin(entry, 0);
       const Executable* executable = turn.executable != nullptr ? turn.executable : entry.executables[0].load();
-      const int64_t took = static_cast<const Plus*>(executable)->nanoseconds();
+      int64_t took = static_cast<const Plus*>(executable)->nanoseconds();
+      if (disturbed) took = disturbed(took, i);
       entry.profile[1].runs += 1;
       entry.profile[1].nanoseconds += took;
       engine_->tuner().End(entry, turn, true, took);
@@ -188,6 +191,15 @@ TEST_F(TuningTest, AFasterCandidateIsAdoptedAndASlowerOneDropped) {
   EXPECT_EQ(Counters()["candidates_measured"], 2);
   EXPECT_EQ(Counters()["candidates_adopted"], 1);
   EXPECT_EQ(Counters()["compiles"], 1);
+}
+
+TEST_F(TuningTest, WhatMayBeFasterIsMeasuredUntilThatIsKnown) {
+  Start({{"", "600"}, {"products=2", "500"}});
+  while (Counters()["compiles"] == 0) Launch(1);
+  // Some of the first launches seem as fast as the candidate's.
+  Pretend(600, [](int64_t took, int launch) { return launch < 270 && launch % 5 < 2 ? 500'000 : took; });
+  ASSERT_EQ(Entry().tuning.profile.decisions.size(), 1);
+  EXPECT_TRUE(Entry().tuning.profile.decisions[0].adopted);
 }
 
 TEST_F(TuningTest, TheNextProcessStartsWithTheBestProgram) {
