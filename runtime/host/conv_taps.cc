@@ -74,10 +74,12 @@ struct TapProduct {
   }
 };
 
-// How many images are innermost: fewer where y has few channels, so that there is work for all threads.
+// How many images are innermost. Forward, where tasks are parts of the batch too, fewer where y has few channels, so
+// that there is work for all threads.
 int64_t ImagesTogether(const ConvStep& c) {
   constexpr int64_t kUsual = 16, kMost = 32;
   const int64_t usual = c.batch <= kMost ? c.batch : kUsual;
+  if (c.kind == ConvStep::Kind::kWeight) return usual;
   return std::clamp<int64_t>(c.batch * CeilDiv(c.out, kRows) / NumThreads(), 1, usual);
 }
 
