@@ -141,6 +141,17 @@ std::vector<int32_t> Numbers(int64_t count) {
   return numbers;
 }
 
+// Where a tap of the window finds what the positions of some rows of y see, `stride` words each.
+std::vector<int32_t> Positions(const ConvStep& c, const Padding& padding, int64_t rows, int64_t stride) {
+  std::vector<int32_t> positions;
+  for (int64_t p = 0; p < rows; ++p) {
+    for (int64_t q = 0; q < c.cols.out; ++q) {
+      positions.push_back(static_cast<int32_t>((p * padding.cols() + q) * stride));
+    }
+  }
+  return positions;
+}
+
 template <typename T>
 void Forward(const ConvStep& step, const T* x, const T* w, float* y) {
   const ConvStep c = InWords(step);
@@ -158,24 +169,17 @@ void Forward(const ConvStep& step, const T* x, const T* w, float* y) {
       }
     }
   }
+  const std::vector<int32_t> cols = Positions(c, padding, cutting.rows, 1), c_cols = Numbers(cutting.rows * c.cols.out);
   ParallelFor(cutting.units, 1, [&](int64_t begin, int64_t end) {
     thread_local KeptWords kept;
     const Scratch padded(kept, c.in * elements);
-    std::vector<int32_t> cols, c_cols;
     for (int64_t u = begin; u < end; ++u) {
       const Unit unit = cutting.At(c, u);
       PadChannels(step, padding, unit, x, padded.data());
-      cols.clear(), c_cols.clear();
-      for (int64_t p = 0; p < unit.count; ++p) {
-        for (int64_t q = 0; q < c.cols.out; ++q) {
-          cols.push_back(static_cast<int32_t>(p * padding.cols() + q));
-          c_cols.push_back(static_cast<int32_t>(p * c.cols.out + q));
-        }
-      }
       MultiplyGathered({.dtype = c.dtype,
                         .accumulate = false,
                         .m = c.out,
-                        .n = static_cast<int64_t>(cols.size()),
+                        .n = unit.count * c.cols.out,
                         .k = depth,
                         .lda = depth,
                         .ldc = image,
@@ -199,20 +203,18 @@ void Weight(const ConvStep& step, const T* x, const T* y, float* w) {
   const int64_t taps = c.rows.kernel * c.cols.kernel, width = c.in * taps, elements = c.in * padding.Elements(c);
   const int64_t image = c.rows.out * c.cols.out, parts = std::min<int64_t>(NumThreads(), cutting.units);
   const std::vector<int32_t> depths = Numbers(cutting.rows * c.cols.out), c_cols = Numbers(width);
-  std::vector<int32_t> cols, rows;
+  const std::vector<int32_t> rows = Positions(c, padding, cutting.rows, c.in);
+  std::vector<int32_t> cols;
   for (int64_t r = 0; r < c.rows.kernel; ++r) {
     for (int64_t s = 0; s < c.cols.kernel; ++s) {
       for (int64_t i = 0; i < c.in; ++i) cols.push_back(static_cast<int32_t>(padding.Tap(c, r, s) * c.in + i));
     }
   }
-  for (int64_t p = 0; p < cutting.rows; ++p) {
-    for (int64_t q = 0; q < c.cols.out; ++q) rows.push_back(static_cast<int32_t>((p * padding.cols() + q) * c.in));
-  }
   thread_local KeptWords kept_sums;
   const Scratch all_sums(kept_sums, parts * c.out * width);
   float* const sums = all_sums.data();
   // Rows whose strides were a power of two would share few lines of the cache.
-  const int64_t lda = CeilDiv(cutting.rows * c.cols.out, 16) * 16 + 16;
+  const int64_t lda = RoundUp(cutting.rows * c.cols.out, 16) + 16;
   ParallelFor(parts, 1, [&](int64_t begin, int64_t end) {
     thread_local KeptWords kept, kept_y;
     const Scratch padded(kept, elements), left(kept_y, c.out * lda);

@@ -13,10 +13,9 @@
 #include "runtime/host/panel_gemm.h"
 #include "runtime/host/parallel.h"
 #include "runtime/host/plan.h"
+#include "runtime/host/rounding.h"
 
 namespace tpu::host {
-
-inline int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 constexpr int64_t kMostElements = 1 << 28;  // of an operand or a padded image
 

@@ -4,6 +4,7 @@
 
 #include "runtime/host/panel_gemm.h"
 #include "runtime/host/parallel.h"
+#include "runtime/host/rounding.h"
 
 namespace tpu::host {
 namespace {
@@ -17,9 +18,6 @@ constexpr int64_t kLeastWideCols = 256;
 // Rows of a block that follows the diagonal: by panels, and by the library, for which the whole block is cut alike.
 constexpr int64_t kPanelRows = 384;
 constexpr int64_t kTriangleRows = 32;
-
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
-int64_t RoundUp(int64_t a, int64_t unit) { return CeilDiv(a, unit) * unit; }
 
 // How a product is cut: blocks of rows x cols, numbered batch first, then row block, then column block.
 struct Cutting {

@@ -12,6 +12,7 @@
 #include "absl/types/span.h"
 #include "runtime/host/matrix_library.h"
 #include "runtime/host/panel_kernels.h"
+#include "runtime/host/rounding.h"
 
 namespace tpu::host {
 namespace {
@@ -109,7 +110,7 @@ void MultiplyWhole(const GemmBlock& g, Out* c, int64_t ldc, bool accumulate) {
     const int64_t cols = std::min(kBlockCols, g.n - col);
     for (int64_t p = 0; p < g.k; p += kPass) {
       const int64_t depth = std::min(kPass, g.k - p);
-      const int64_t words = (depth + kGrain - 1) / kGrain * Kernel::kGrain;
+      const int64_t words = CeilDiv(depth, kGrain) * Kernel::kGrain;
       const bool add = accumulate || p > 0;
       for (int64_t j = 0; j < cols; j += kCols) {
         Pack<kCols>(b + (g.trans_b ? (col + j) * g.ldb + p : p * g.ldb + col + j), g.ldb, g.trans_b, depth,
@@ -243,13 +244,13 @@ void MultiplyGatheredBy(const GatheredBlock& g) {
   float* const packed_a = packed_b + kMostPacked;
   alignas(64) float edge[kRows * kCols];
   // Passes of about one depth: a short last one would load and store as many sums as the others.
-  const int64_t passes = (g.k - 1) / Kernel::kDepth + 1;
-  const int64_t pass = ((g.k - 1) / passes / kGrain + 1) * kGrain;
+  const int64_t passes = CeilDiv(g.k, Kernel::kDepth);
+  const int64_t pass = RoundUp(CeilDiv(g.k, passes), kGrain);
   for (int64_t col = 0; col < g.n; col += kGatheredCols) {
     const int64_t cols = std::min(kGatheredCols, g.n - col);
     for (int64_t p = 0; p < g.k; p += pass) {
       const int64_t depth = std::min(pass, g.k - p);
-      const int64_t words = (depth + kGrain - 1) / kGrain * kGrain;
+      const int64_t words = RoundUp(depth, kGrain);
       const bool add = g.accumulate || p > 0;
       std::array<Panel, kGatheredCols / kHalfPanel> panels;
       size_t count = 0;
@@ -312,7 +313,7 @@ bool PanelsServe(const GemmStep& g) {
   static const bool machine = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   return machine && g.method != Method::kLibrary && g.triangle != Triangle::kNone && g.dtype == DType::kFloat32 &&
          g.out_dtype == DType::kFloat32 && g.k <= kMostPacked / kMostCols &&
-         (g.n + kMostCols - 1) / kMostCols * kMostCols * g.k <= kMostPacked;
+         RoundUp(g.n, kMostCols) * g.k <= kMostPacked;
 }
 
 void MultiplyPanels(const GemmStep& g, const float* a, const float* b, float* c, int64_t row, int64_t rows) {
@@ -339,8 +340,7 @@ void TransposePanel(const float* from, int64_t stride, int64_t rows, int64_t col
 bool PanelBlock(const GemmBlock& g) {
   if (g.method == Method::kLibrary) return false;
   // Panels that are half empty cost as much as full ones.
-  if (g.m < 2 * kMostRows || g.k < kMostCols || 4 * g.n < 3 * ((g.n + kMostCols - 1) / kMostCols * kMostCols))
-    return false;
+  if (g.m < 2 * kMostRows || g.k < kMostCols || 4 * g.n < 3 * RoundUp(g.n, kMostCols)) return false;
   if (g.dtype == DType::kBFloat16 && HasBFloat16()) {
     HasAmx() ? MultiplyPairs<AmxBlock>(g) : MultiplyPairs<Avx512Block<BFloat16>>(g);
     return true;

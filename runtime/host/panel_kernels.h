@@ -83,46 +83,10 @@ struct Avx512 {
       return _mm512_dpbf16_ps(sum, (__m512bh)x, (__m512bh)y);
     }
   }
-  TPU_AVX512 static TPU_INLINE void Multiply(int64_t depth, const float* a, int64_t row_stride, int64_t depth_stride,
-                                             const float* b, float* c, int64_t ldc, bool accumulate) {
-    __m512 sums[kRows][2];
-#pragma GCC unroll 8
-    for (int i = 0; i < kRows; ++i) sums[i][0] = sums[i][1] = _mm512_setzero_ps();
-#pragma GCC unroll 4
-    for (int64_t p = 0; p < depth; ++p) {
-      const __m512 left = _mm512_loadu_ps(b), right = _mm512_loadu_ps(b + 16);
-#pragma GCC unroll 8
-      for (int i = 0; i < kRows; ++i) {
-        const __m512 x = _mm512_set1_ps(a[i * row_stride]);
-        sums[i][0] = AddProduct(sums[i][0], x, left);
-        sums[i][1] = AddProduct(sums[i][1], x, right);
-      }
-      a += depth_stride;
-      b += kCols;
-    }
-#pragma GCC unroll 8
-    for (int i = 0; i < kRows; ++i) {
-      float* to = c + i * ldc;
-      if (accumulate) {
-        sums[i][0] = _mm512_add_ps(sums[i][0], _mm512_loadu_ps(to));
-        sums[i][1] = _mm512_add_ps(sums[i][1], _mm512_loadu_ps(to + 16));
-      }
-      _mm512_storeu_ps(to, sums[i][0]);
-      _mm512_storeu_ps(to + 16, sums[i][1]);
-    }
-  }
-  TPU_AVX512 static void Rows(int64_t depth, const float* a, int64_t lda, const float* b, float* c, int64_t ldc,
-                              bool accumulate) {
-    Multiply(depth, a, lda, 1, b, c, ldc, accumulate);
-  }
-  TPU_AVX512 static void Columns(int64_t depth, const float* a, int64_t lda, const float* b, float* c, int64_t ldc,
-                                 bool accumulate) {
-    Multiply(depth, a, 1, lda, b, c, ldc, accumulate);
-  }
-  // A's words of a row are where `depths` says, B's rows where `rows` does: `kVectors` registers of 16 columns.
-  template <int kVectors>
-  TPU_AVX512 static void Gathered(int64_t depth, const float* a, int64_t row_stride, const int32_t* depths,
-                                  const float* b, const int32_t* rows, float* c, int64_t ldc, bool accumulate) {
+  // Column p of A's rows begins at left(p), row p of B is at right(p): `kVectors` registers of 16 columns.
+  template <int kVectors, typename Left, typename Right>
+  TPU_AVX512 static TPU_INLINE void Multiply(int64_t depth, const Left& left, int64_t row_stride, const Right& right,
+                                             float* c, int64_t ldc, bool accumulate) {
     __m512 sums[kRows][kVectors];
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) {
@@ -131,16 +95,16 @@ struct Avx512 {
     }
 #pragma GCC unroll 4
     for (int64_t p = 0; p < depth; ++p) {
-      const float* const left = a + depths[p];
-      const float* const from = b + rows[p];
-      __m512 right[kVectors];
+      const float* const a = left(p);
+      const float* const b = right(p);
+      __m512 row[kVectors];
 #pragma GCC unroll 2
-      for (int v = 0; v < kVectors; ++v) right[v] = _mm512_loadu_ps(from + 16 * v);
+      for (int v = 0; v < kVectors; ++v) row[v] = _mm512_loadu_ps(b + 16 * v);
 #pragma GCC unroll 8
       for (int i = 0; i < kRows; ++i) {
-        const __m512 x = _mm512_set1_ps(left[i * row_stride]);
+        const __m512 x = _mm512_set1_ps(a[i * row_stride]);
 #pragma GCC unroll 2
-        for (int v = 0; v < kVectors; ++v) sums[i][v] = AddProduct(sums[i][v], x, right[v]);
+        for (int v = 0; v < kVectors; ++v) sums[i][v] = AddProduct(sums[i][v], x, row[v]);
       }
     }
 #pragma GCC unroll 8
@@ -151,6 +115,26 @@ struct Avx512 {
         _mm512_storeu_ps(to, accumulate ? _mm512_add_ps(sums[i][v], _mm512_loadu_ps(to)) : sums[i][v]);
       }
     }
+  }
+  TPU_AVX512 static TPU_INLINE auto Every(const float* from, int64_t stride) {
+    return [=](int64_t p) TPU_AVX512 { return from + p * stride; };
+  }
+  TPU_AVX512 static TPU_INLINE auto Where(const float* from, const int32_t* offsets) {
+    return [=](int64_t p) TPU_AVX512 { return from + offsets[p]; };
+  }
+  TPU_AVX512 static void Rows(int64_t depth, const float* a, int64_t lda, const float* b, float* c, int64_t ldc,
+                              bool accumulate) {
+    Multiply<2>(depth, Every(a, 1), lda, Every(b, kCols), c, ldc, accumulate);
+  }
+  TPU_AVX512 static void Columns(int64_t depth, const float* a, int64_t lda, const float* b, float* c, int64_t ldc,
+                                 bool accumulate) {
+    Multiply<2>(depth, Every(a, lda), 1, Every(b, kCols), c, ldc, accumulate);
+  }
+  // A's columns are where `depths` says, B's rows where `rows` does.
+  template <int kVectors>
+  TPU_AVX512 static void Gathered(int64_t depth, const float* a, int64_t row_stride, const int32_t* depths,
+                                  const float* b, const int32_t* rows, float* c, int64_t ldc, bool accumulate) {
+    Multiply<kVectors>(depth, Where(a, depths), row_stride, Where(b, rows), c, ldc, accumulate);
   }
 };
 
@@ -311,6 +295,29 @@ TPU_AVX512 inline void AlternateRows(const BFloat16* even, const BFloat16* odd, 
   }
 }
 
+// to[j * to_stride + i] = from[i * stride + j].
+TPU_AVX2 inline void TransposeBlock(const float* from, int64_t stride, int64_t rows, int64_t cols, float* to,
+                                    int64_t to_stride) {
+  int64_t i = 0;
+  for (; i + 8 <= rows; i += 8) {
+    int64_t j = 0;
+    for (; j + 8 <= cols; j += 8) {
+      __m256 r[8];
+#pragma GCC unroll 8
+      for (int64_t e = 0; e < 8; ++e) r[e] = _mm256_loadu_ps(from + (i + e) * stride + j);
+      Transpose(r);
+#pragma GCC unroll 8
+      for (int64_t e = 0; e < 8; ++e) _mm256_storeu_ps(to + (j + e) * to_stride + i, r[e]);
+    }
+    for (; j < cols; ++j) {
+      for (int64_t e = 0; e < 8; ++e) to[j * to_stride + i + e] = from[(i + e) * stride + j];
+    }
+  }
+  for (; i < rows; ++i) {
+    for (int64_t j = 0; j < cols; ++j) to[j * to_stride + i] = from[i * stride + j];
+  }
+}
+
 // Of whole blocks: how rows of A are packed, and the product of a tile with them.
 template <typename T>
 struct Avx512Block : Avx512<T> {
@@ -377,7 +384,7 @@ struct AmxBlock {
     for (int64_t p = 0; p < words; p += kTile) {
       const int64_t left = std::max<int64_t>(0, depth - 2 * p);
       Pack<kRows>(from + 2 * p * stride, stride, false, std::min(2 * kTile, left), rows, kTile, columns);
-      TransposeInto(columns, out + p, words);
+      TransposeBlock(columns, kRows, kTile, kRows, out + p, words);
     }
   }
   TPU_AMX static void Rows(int64_t depth, const float* a, int64_t lda, const float* b, float* c, int64_t ldc,
@@ -415,21 +422,6 @@ struct AmxBlock {
   }
   static void Packed(int64_t depth, const float* a, const float* b, float* c, int64_t ldc, bool accumulate) {
     Rows(depth, a, depth, b, c, ldc, accumulate);
-  }
-
- private:
-  // from[p * kRows + i], a tile's words of depth, to to[i * stride + p].
-  TPU_AVX2 static void TransposeInto(const float* from, float* to, int64_t stride) {
-    for (int64_t i = 0; i < kRows; i += 8) {
-      for (int64_t p = 0; p < kTile; p += 8) {
-        __m256 r[8];
-#pragma GCC unroll 8
-        for (int64_t j = 0; j < 8; ++j) r[j] = _mm256_load_ps(from + (p + j) * kRows + i);
-        Transpose(r);
-#pragma GCC unroll 8
-        for (int64_t j = 0; j < 8; ++j) _mm256_storeu_ps(to + (i + j) * stride + p, r[j]);
-      }
-    }
   }
 };
 
@@ -479,29 +471,6 @@ TPU_AVX2 inline void PutGathered(const float* sums, int64_t stride, int64_t rows
       place = add ? place + sums[i * stride + j] : sums[i * stride + j];
     }
     ++j;
-  }
-}
-
-// to[j * to_stride + i] = from[i * stride + j].
-TPU_AVX2 inline void TransposeBlock(const float* from, int64_t stride, int64_t rows, int64_t cols, float* to,
-                                    int64_t to_stride) {
-  int64_t i = 0;
-  for (; i + 8 <= rows; i += 8) {
-    int64_t j = 0;
-    for (; j + 8 <= cols; j += 8) {
-      __m256 r[8];
-#pragma GCC unroll 8
-      for (int64_t e = 0; e < 8; ++e) r[e] = _mm256_loadu_ps(from + (i + e) * stride + j);
-      Transpose(r);
-#pragma GCC unroll 8
-      for (int64_t e = 0; e < 8; ++e) _mm256_storeu_ps(to + (j + e) * to_stride + i, r[e]);
-    }
-    for (; j < cols; ++j) {
-      for (int64_t e = 0; e < 8; ++e) to[j * to_stride + i + e] = from[(i + e) * stride + j];
-    }
-  }
-  for (; i < rows; ++i) {
-    for (int64_t j = 0; j < cols; ++j) to[j * to_stride + i] = from[i * stride + j];
   }
 }
 
