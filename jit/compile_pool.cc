@@ -329,8 +329,10 @@ void CompilePool::StoreProfile(const std::string& key, const Profile& profile) {
 
 absl::StatusOr<Executable*> CompilePool::SingleOperation(const CallRef& call, Device& device) {
   std::lock_guard<std::mutex> lock(single_mutex_);
-  std::unique_ptr<Executable>& slot = single_[{call, &device}];
-  if (slot) return slot.get();
+  const std::pair<const Call*, const Device*> where{call.get(), &device};
+  if (const auto known = single_.find(where); known != single_.end() && !known->second.call.expired()) {
+    return known->second.executable.get();
+  }
   Fragment fragment;
   fragment.nodes = {{call, 0, 0}};
   fragment.inputs = call->operands;
@@ -348,8 +350,11 @@ absl::StatusOr<Executable*> CompilePool::SingleOperation(const CallRef& call, De
   }
   absl::StatusOr<std::unique_ptr<Executable>> executable = device.Load(*program);
   if (!executable.ok()) return executable.status();
-  slot = *std::move(executable);
-  return slot.get();
+  if (single_.size() >= single_room_) {
+    absl::erase_if(single_, [](const auto& item) { return item.second.call.expired(); });
+    single_room_ = std::max<size_t>(256, 2 * single_.size());
+  }
+  return (single_[where] = {call, *std::move(executable)}).executable.get();
 }
 
 bool CompilePool::Install(FragmentEntry& entry, const Program& program) {

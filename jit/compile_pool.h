@@ -53,7 +53,8 @@ class CompilePool {
   void StoreProfile(const std::string& key, const Profile& profile);
   // Drops them on a thread of the pool. Never blocks.
   void Discard(std::vector<FragmentRef> entries);
-  // The call alone as a program, compiled now if this process and the disk don't have it. Called by stream threads.
+  // The call alone as a program, compiled now if this process and the disk don't have it; alive as long as the call.
+  // Called by stream threads.
   absl::StatusOr<Executable*> SingleOperation(const CallRef& call, Device& device);
   void WaitIdle();
   // Drops what is queued and joins; called at exit.
@@ -91,7 +92,12 @@ class CompilePool {
   Engine& engine_;
   ProgramCache cache_;
   std::mutex single_mutex_;
-  absl::flat_hash_map<std::pair<CallRef, const Device*>, std::unique_ptr<Executable>> single_;
+  struct Single {
+    std::weak_ptr<const Call> call;
+    std::unique_ptr<Executable> executable;
+  };
+  absl::flat_hash_map<std::pair<const Call*, const Device*>, Single> single_;
+  size_t single_room_ = 256;  // above so many, those of calls that have ended are dropped
   std::mutex mutex_;
   std::condition_variable work_, idle_, done_;
   std::deque<Job> queue_;

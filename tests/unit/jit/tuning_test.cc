@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -15,6 +16,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "jit/compile_pool.h"
 #include "jit/engine.h"
 #include "jit/fragment_table.h"
 #include "jit/window.h"
@@ -29,7 +31,10 @@ namespace fs = std::filesystem;
 // Adds one to each float within the microseconds that its program's bytes say; "none": never has the memory.
 class Plus final : public Executable {
  public:
-  Plus(Device& device, const std::string& bytes) : device_(device), has_memory_(absl::SimpleAtoi(bytes, &took_)) {}
+  Plus(Device& device, const std::string& bytes) : device_(device), has_memory_(absl::SimpleAtoi(bytes, &took_)) {
+    ++alive;
+  }
+  ~Plus() override { --alive; }
   absl::Status Launch(absl::Span<Argument> inputs, absl::Span<BufferRef> outputs, const NodeRunner&,
                       const Explainer&) override {
     if (!has_memory_) return absl::ResourceExhaustedError("no memory");
@@ -44,6 +49,8 @@ class Plus final : public Executable {
   }
   int calls_per_launch() const override { return 0; }
   int64_t nanoseconds() const { return took_ * int64_t{1000}; }
+
+  static inline std::atomic<int> alive = 0;
 
  private:
   Device& device_;
@@ -277,6 +284,18 @@ TEST_F(TuningTest, DamagedFilesAreNoProfile) {
   EXPECT_EQ(Entry().tuning.profile.tuning, "");
   LaunchUntilFinished();
   EXPECT_EQ(Entry().tuning.profile.tuning, "products=2");
+}
+
+TEST_F(TuningTest, ProgramsOfSingleOperationsEndWithTheirCalls) {
+  Start({{"", "0"}});
+  Device& device = engine_->device(0);
+  const int before = Plus::alive;
+  Executable* const kept = *engine_->pool().SingleOperation(call_, device);
+  for (int i = 0; i < 2000; ++i) {
+    ASSERT_TRUE(engine_->pool().SingleOperation(MakeCall("test::another", 1, type_), device).ok());
+  }
+  EXPECT_LE(Plus::alive, before + 300);
+  EXPECT_EQ(*engine_->pool().SingleOperation(call_, device), kept);
 }
 
 TEST(Tuning, TextIsReadAsItWasWritten) {
