@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from helpers import assert_same, check, compiled, on_both
+from helpers import assert_same, check, compiled, on_both, run_python
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
@@ -24,6 +24,28 @@ def test_parts_that_are_joined_are_read_in_any_way(dtype):
     generator = torch.Generator().manual_seed(0)
     table = torch.randint(-3, 9, (44, 24), generator=generator).to(dtype)
     check(program, table, torch.tensor([0, 43, 7, 7, 20, 1]))
+
+
+@pytest.mark.embedded_only(reason="about the code that is written for the embedded device")
+def test_parts_of_parts_are_compiled_in_no_time():
+    """Each is read twice by the next: code that chooses between parts within parts would double thirty times."""
+    program = """
+        import torch
+
+        def joined(x):
+            x = x.exp()
+            for _ in range(30):
+                x = torch.cat([x, x[:1]])
+            return x, x.sum()
+
+        x = torch.randn(8, 64)
+        for _ in range(6):
+            for expected, found in zip(joined(x), joined(x.to("tpu"))):
+                torch.testing.assert_close(found.cpu(), expected)
+            torch.tpu.wait_for_compiles()
+        print(torch.tpu.metrics()["launches_tier1"])
+    """
+    assert int(run_python(program, environment={"TORCH_TPU_COMPILE_AFTER": "2"}, timeout=60).stdout) > 0
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int8, torch.bool])
