@@ -54,6 +54,9 @@ class CompilerBackend {
   virtual absl::StatusOr<Program> CompileExchange(const Exchange& exchange) {
     return absl::UnimplementedError("this backend writes no programs for several devices");
   }
+  // For the end of a process: what is being compiled on other threads ends soon, as does what is asked for later, with
+  // Cancelled. Does nothing where the compiler can't be stopped.
+  virtual void Cancel() {}
   // Part of every cache key: the compiler's build and options. Changes whenever the same fragment may compile to
   // other bytes.
   virtual std::string Fingerprint() const = 0;

@@ -133,12 +133,18 @@ void CompilePool::Stop() {
     queue_.clear();
     last_.clear();
   }
+  engine_.backend().Cancel();
   work_.notify_all();
   idle_.notify_all();
   done_.notify_all();
   for (std::thread& t : threads_) {
     if (t.joinable()) t.join();
   }
+}
+
+bool CompilePool::stopping() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return stop_;
 }
 
 void CompilePool::Run() {
@@ -224,6 +230,7 @@ void CompilePool::Do(const Job& job) {
     record.outcome = status.ok() ? "compiled" : std::string(status.message());
     if (!status.ok()) {
       entry.state.store(State::kFailed, std::memory_order_release);
+      if (absl::IsCancelled(status)) return;
       if (metrics.compile_failures.fetch_add(1, std::memory_order_relaxed) == 0) {
         std::fprintf(stderr,
                      "torch_tpu: a fragment (%s) did not compile and stays on ready kernels: %s\n"
@@ -266,6 +273,7 @@ void CompilePool::DoFamily(FragmentFamily& family) {
     } else {
       const absl::Status status =
           load(Compiled(key, [&] { return engine_.backend().CompileFamily(order->fragments, order->points); }));
+      if (absl::IsCancelled(status)) return;
       record.outcome = status.ok() ? "compiled" : std::string(status.message());
       if (!status.ok()) programs.clear();
     }

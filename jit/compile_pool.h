@@ -57,6 +57,7 @@ class CompilePool {
   // Called by stream threads.
   absl::StatusOr<Executable*> SingleOperation(const CallRef& call, Device& device);
   void WaitIdle();
+  bool stopping();
   // Drops what is queued and joins; called at exit.
   void Stop();
 

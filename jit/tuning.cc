@@ -166,6 +166,7 @@ void Tuner::Advance(FragmentEntry& entry) {
   const int64_t took = ThreadNanoseconds() - start;
   spent_.fetch_add(took, std::memory_order_relaxed);
   Metrics::Get().tune_us.fetch_add(took / 1000, std::memory_order_relaxed);
+  if (pool.stopping()) return;  // what was cancelled says nothing about the fragment
   {
     std::lock_guard<std::mutex> lock(t.mutex);
     t.trial = trial;

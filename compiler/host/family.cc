@@ -76,7 +76,7 @@ absl::StatusOr<std::vector<KernelWriter>> WritersOf(llvm::ArrayRef<Operation*> a
 }  // namespace
 
 absl::StatusOr<Program> CompileFamily(absl::Span<const mlir::ModuleOp> modules, absl::Span<const SizePoint> points,
-                                      const std::string& name) {
+                                      const std::string& name, const std::atomic<bool>& cancelled) {
   std::vector<mlir::func::FuncOp> functions;
   for (mlir::ModuleOp module : modules) functions.push_back(*module.getOps<mlir::func::FuncOp>().begin());
   // What is fused is decided at the largest size, where it matters most.
@@ -104,6 +104,7 @@ absl::StatusOr<Program> CompileFamily(absl::Span<const mlir::ModuleOp> modules, 
   }
   llvm::DenseMap<Operation*, CompiledKernel> compiled;
   for (size_t k = 0; k < kernels.front().size(); ++k) {
+    if (cancelled) return absl::CancelledError();
     std::vector<Operation*> at_size;
     at_size.reserve(kernels.size());
     for (const auto& of_size : kernels) at_size.push_back(of_size[k]);

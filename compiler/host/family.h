@@ -4,6 +4,8 @@
 // parameters (kernel_compiler), and the plans are joined (runtime/host/plan_family.h).
 #pragma once
 
+#include <atomic>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -15,8 +17,8 @@
 namespace tpu::host {
 
 // The modules are one function at these sizes, the largest last. FailedPrecondition where it is compiled differently at
-// different sizes.
+// different sizes; Cancelled once `cancelled`.
 absl::StatusOr<Program> CompileFamily(absl::Span<const mlir::ModuleOp> modules, absl::Span<const SizePoint> points,
-                                      const std::string& name);
+                                      const std::string& name, const std::atomic<bool>& cancelled);
 
 }  // namespace tpu::host

@@ -1,5 +1,6 @@
 #include "compiler/host/host_backend.h"
 
+#include <atomic>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -20,7 +21,7 @@ class HostBackend : public CompilerBackend {
   absl::StatusOr<Program> Compile(const Fragment& fragment, const Tuning& tuning) override {
     mlir::MLIRContext context(mlir::MLIRContext::Threading::DISABLED);
     auto module = ImportFragment(context, fragment);
-    auto program = CompileModule(*module, fragment.StableKey(), tuning);
+    auto program = CompileModule(*module, fragment.StableKey(), tuning, &cancelled_);
     if (!program.ok()) return program;
     program->inputs.clear();
     for (const OperandType& input : fragment.inputs) program->inputs.push_back(input.type);
@@ -40,17 +41,21 @@ class HostBackend : public CompilerBackend {
       owned.push_back(ImportFragment(context, fragment));
       modules.push_back(*owned.back());
     }
-    return host::CompileFamily(modules, points, fragments[0].StableKey());
+    return host::CompileFamily(modules, points, fragments[0].StableKey(), cancelled_);
   }
   bool HoldsCalls() const override { return true; }
   bool CanLower(const Call& call) const override { return aten::CanLower(call, /*host_kernels=*/true); }
   std::vector<TensorType> Bounds(const Call& call) const override { return aten::Bounds(call, true); }
   bool IsBoundary(const Call& call) const override { return aten::IsBoundary(call.op); }
   bool StaticScalars(const std::string& op) const override { return aten::StaticScalars(op); }
+  void Cancel() override { cancelled_ = true; }
   std::string Fingerprint() const override {
     static const std::string fingerprint = absl::StrCat("host-", BuildId(), HasVectorLibrary() ? "" : "-scalar");
     return fingerprint;
   }
+
+ private:
+  std::atomic<bool> cancelled_ = false;
 };
 
 }  // namespace

@@ -11,14 +11,15 @@
 
 namespace tpu::host {
 
-absl::StatusOr<Program> CompileModule(mlir::ModuleOp module, const std::string& name, const Tuning& tuning) {
+absl::StatusOr<Program> CompileModule(mlir::ModuleOp module, const std::string& name, const Tuning& tuning,
+                                      const std::atomic<bool>* cancelled) {
   mlir::PassManager passes(module.getContext());
   BuildHostPipeline(passes, tuning);
   if (absl::Status status = RunPasses(passes, module, name); !status.ok()) return status;
   auto functions = module.getOps<mlir::func::FuncOp>();
   if (functions.empty()) return absl::InvalidArgumentError("no function in the module");
   mlir::func::FuncOp function = *functions.begin();
-  auto plan = BuildPlan(function, tuning);
+  auto plan = BuildPlan(function, tuning, cancelled);
   if (!plan.ok()) return plan.status();
   TurnProducts(*plan, tuning.products);
   Program program;

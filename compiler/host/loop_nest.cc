@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
-#include <utility>
 
 #include "compiler/host/open_sizes.h"
 #include "compiler/ir/dialect.h"
@@ -519,32 +518,6 @@ int Analysis::EvalReduce(mlir::Operation* op, const Expr& e) {
   return id;
 }
 
-// The nodes that are written out, to be compared with kMaxNodes: parts of a kChoose share none with each other.
-double WrittenNodes(const LoopNest& nest) {
-  std::vector<double> of_choice(nest.nodes.size(), 0);
-  std::vector<size_t> seen(nest.nodes.size(), 0);
-  size_t scope = 0;
-  const auto written = [&](auto&& self, int id) -> double {
-    if (std::exchange(seen[id], scope) == scope) return 0;
-    const NestNode& node = nest.nodes[id];
-    if (node.kind == NestNode::Kind::kChoose) return of_choice[id];
-    double count = 1;
-    for (int operand : node.operands) count += self(self, operand);
-    return count;
-  };
-  for (size_t i = 0; i < nest.nodes.size(); ++i) {  // operands come first
-    if (nest.nodes[i].kind != NestNode::Kind::kChoose) continue;
-    for (int part : nest.nodes[i].operands) {
-      ++scope;
-      of_choice[i] += 1 + written(written, part);
-    }
-  }
-  ++scope;
-  double count = 0;
-  for (const NestOutput& output : nest.outputs) count += written(written, output.node);
-  return count;
-}
-
 }  // namespace
 
 std::optional<LoopNest> AnalyzeLoopNest(llvm::function_ref<bool(mlir::Operation*)> inside,
@@ -584,7 +557,7 @@ std::optional<LoopNest> AnalyzeLoopNest(llvm::function_ref<bool(mlir::Operation*
       if (analysis.failed()) return std::nullopt;
     }
     if (!analysis.split()) {
-      if (WrittenNodes(nest) > kMaxNodes) return std::nullopt;
+      if (nest.WrittenNodes() > kMaxNodes) return std::nullopt;
       return std::move(nest);
     }
     auto [loop, factor] = *analysis.split();

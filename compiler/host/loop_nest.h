@@ -103,6 +103,8 @@ struct LoopNest {
   bool IsVector(uint64_t uses) const { return !loops.empty() && (uses >> (loops.size() - 1)) & 1; }
   // Estimated nanoseconds on one core.
   double Cost() const;
+  // The nodes with code: what several parts of a kChoose need is written in each.
+  double WrittenNodes() const;
 };
 
 // Operations for which `inside` is false are inputs; nullopt when the rest is not one nest whose outputs are `outputs`.

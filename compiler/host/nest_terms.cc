@@ -1,6 +1,8 @@
 // The plain parts of loop nests: index arithmetic, which operations can be in one, and what one costs.
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
+#include <vector>
 
 #include "compiler/host/loop_nest.h"
 #include "compiler/ir/dialect.h"
@@ -110,6 +112,30 @@ double LoopNest::Cost() const {
              static_cast<double>(output.full ? full_count() : kept_count());
   }
   return total;
+}
+
+double LoopNest::WrittenNodes() const {
+  std::vector<double> of_choice(nodes.size(), 0);
+  std::vector<size_t> seen(nodes.size(), 0);
+  size_t scope = 0;
+  const auto written = [&](auto&& self, int id) -> double {
+    if (std::exchange(seen[id], scope) == scope) return 0;
+    if (nodes[id].kind == NestNode::Kind::kChoose) return of_choice[id];
+    double count = 1;
+    for (int operand : nodes[id].operands) count += self(self, operand);
+    return count;
+  };
+  for (size_t i = 0; i < nodes.size(); ++i) {  // operands come first
+    if (nodes[i].kind != NestNode::Kind::kChoose) continue;
+    for (int part : nodes[i].operands) {
+      ++scope;
+      of_choice[i] += 1 + written(written, part);
+    }
+  }
+  ++scope;
+  double count = 0;
+  for (const NestOutput& output : outputs) count += written(written, output.node);
+  return count;
 }
 
 bool IsFreeOp(mlir::Operation* op) {

@@ -467,8 +467,11 @@ std::optional<LoopNest> NestOf(ir::FusionOp op) {
   return AnalyzeLoopNest([](Operation*) { return true; }, outputs);
 }
 
-absl::StatusOr<Plan> BuildPlan(mlir::func::FuncOp function, const Tuning& tuning) {
-  const auto compile = [](Operation*, const KernelWriter& write) { return CompileKernel(write); };
+absl::StatusOr<Plan> BuildPlan(mlir::func::FuncOp function, const Tuning& tuning, const std::atomic<bool>* cancelled) {
+  const auto compile = [&](Operation*, const KernelWriter& write) -> absl::StatusOr<CompiledKernel> {
+    if (cancelled != nullptr && *cancelled) return absl::CancelledError();
+    return CompileKernel(write);
+  };
   return Builder(function, tuning, compile, false).Build();
 }
 

@@ -3,6 +3,7 @@
 // Called by the host backend and tests on compile threads.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <optional>
 
@@ -19,8 +20,8 @@ namespace tpu::host {
 // How a fusion's or another generated step's code is come by.
 using KernelSource = std::function<absl::StatusOr<CompiledKernel>(mlir::Operation* op, const KernelWriter& write)>;
 
-// Unimplemented, naming the op, for what no step can do.
-absl::StatusOr<Plan> BuildPlan(mlir::func::FuncOp function, const Tuning& tuning);
+// Unimplemented, naming the op, for what no step can do; Cancelled in front of a kernel once `cancelled` (may be null).
+absl::StatusOr<Plan> BuildPlan(mlir::func::FuncOp function, const Tuning& tuning, const std::atomic<bool>* cancelled);
 // A plan to be joined with others of other sizes: nothing in it but numbers depends on the function's sizes.
 absl::StatusOr<Plan> BuildOpenPlan(mlir::func::FuncOp function, const KernelSource& kernels);
 

@@ -225,6 +225,27 @@ def test_exit_while_compiling():
     )
 
 
+@pytest.mark.embedded_only(reason="a plugin's compiler can't be stopped")
+def test_exit_stops_a_long_compile():
+    done = run_python(
+        """
+        import time, torch
+
+        x = torch.linspace(-1, 1, 512, device="tpu").view(8, 64)
+        for _ in range(10):
+            y = x
+            for _ in range(250):
+                y = y.softmax(0) + y
+            y.sum().item()
+            time.sleep(0.05)
+        assert torch.tpu.metrics()["compiles"] == 0  # it takes eight seconds
+        print(time.time())
+        """,
+        {"TORCH_TPU_COMPILE_AFTER": "2"},
+    )
+    assert time.time() - float(done.stdout) < 3
+
+
 def test_compiling_has_the_threads_it_is_given():
     run_python(
         """
