@@ -33,8 +33,8 @@ class Emitter : private NestValues {
   // --- the plan ---
   void ChooseWidth();
   void ChooseScratch();
-  bool HeavyBelow(int node, int phase);
-  void MarkScratch(int node, int phase);
+  bool HeavyBelow(int node, llvm::DenseSet<int>& light);
+  void MarkScratch(int node, int phase, llvm::DenseSet<int>& seen, llvm::DenseSet<int>& light);
   std::vector<int> RootsOf(int phase) const;
 
   // --- loops ---
@@ -86,24 +86,28 @@ void Emitter::ChooseWidth() {
   while (inner >= 0 && max_width_ > 1 && max_width_ > inner) max_width_ /= 2;
 }
 
-bool Emitter::HeavyBelow(int id, int phase) {
+// Whether it is costly to compute again. `light`: nodes that are not, and stay so.
+bool Emitter::HeavyBelow(int id, llvm::DenseSet<int>& light) {
+  if (light.contains(id)) return false;
   const NestNode& node = nest_.nodes[id];
-  if (node.kind == Kind::kReduce || !node.reduced || node.kind == Kind::kLoad) return false;
-  if (!nest_.IsVector(node.loops)) return false;  // computed once for the whole innermost loop
-  if (scratch_.count(id)) return false;
-  if (node.kind == Kind::kRandom || (node.kind == Kind::kOp && IsHeavyOp(node.op))) return true;
-  return llvm::any_of(node.operands, [&](int operand) { return HeavyBelow(operand, phase); });
+  const bool again = node.kind != Kind::kReduce && node.reduced && node.kind != Kind::kLoad && !scratch_.count(id) &&
+                     nest_.IsVector(node.loops);  // else once for the whole innermost loop
+  const bool itself = node.kind == Kind::kRandom || (node.kind == Kind::kOp && IsHeavyOp(node.op));
+  const auto below = [&](int operand) { return HeavyBelow(operand, light); };
+  if (again && (itself || llvm::any_of(node.operands, below))) return true;
+  light.insert(id);
+  return false;
 }
 
 // The topmost values of earlier passes that are too costly to compute again in pass `phase`.
-void Emitter::MarkScratch(int id, int phase) {
+void Emitter::MarkScratch(int id, int phase, llvm::DenseSet<int>& seen, llvm::DenseSet<int>& light) {
   const NestNode& node = nest_.nodes[id];
-  if (node.kind == Kind::kReduce || !node.reduced || scratch_.count(id)) return;
-  if (node.phase < phase && HeavyBelow(id, phase)) {
+  if (node.kind == Kind::kReduce || !node.reduced || scratch_.count(id) || !seen.insert(id).second) return;
+  if (node.phase < phase && HeavyBelow(id, light)) {
     scratch_[id] = nullptr;
     return;
   }
-  for (int operand : node.operands) MarkScratch(operand, phase);
+  for (int operand : node.operands) MarkScratch(operand, phase, seen, light);
 }
 
 std::vector<int> Emitter::RootsOf(int phase) const {
@@ -123,8 +127,10 @@ std::vector<int> Emitter::RootsOf(int phase) const {
 
 void Emitter::ChooseScratch() {
   if (!nest_.inner_reduced()) return;
+  llvm::DenseSet<int> light;
   for (int phase = 1; phase <= nest_.phases; ++phase) {
-    for (int root : RootsOf(phase)) MarkScratch(root, phase);
+    llvm::DenseSet<int> seen;
+    for (int root : RootsOf(phase)) MarkScratch(root, phase, seen, light);
   }
   int64_t bytes = 0;
   const int64_t length = ReducedMost();

@@ -64,6 +64,7 @@ class Analysis {
       Symbol symbol;
       symbol.size = nest_.loops[i].size;
       symbol.loops = uint64_t{1} << i;
+      symbol.reduced = nest_.loops[i].reduced;
       nest_.symbols.push_back(symbol);
     }
   }
@@ -133,23 +134,11 @@ class Analysis {
     return loops;
   }
   bool ReducedExpr(const Expr& e) {
-    for (auto [symbol, c] : e.terms) {
-      const Symbol& s = nest_.symbols[symbol];
-      if (s.kind == Symbol::Kind::kLoop   ? nest_.loops[symbol].reduced
-          : s.kind == Symbol::Kind::kNode ? nest_.nodes[s.node].reduced
-                                          : ReducedExpr(s.of)) {
-        return true;
-      }
-    }
-    return false;
+    return llvm::any_of(e.terms, [&](auto term) { return nest_.symbols[term.first].reduced; });
   }
   int PhaseOf(const Expr& e) {
     int phase = 0;
-    for (auto [symbol, c] : e.terms) {
-      const Symbol& s = nest_.symbols[symbol];
-      if (s.kind == Symbol::Kind::kNode) phase = std::max(phase, nest_.nodes[s.node].phase);
-      if (s.kind != Symbol::Kind::kLoop && s.kind != Symbol::Kind::kNode) phase = std::max(phase, PhaseOf(s.of));
-    }
+    for (auto [symbol, c] : e.terms) phase = std::max(phase, nest_.symbols[symbol].phase);
     return phase;
   }
 
@@ -164,6 +153,8 @@ class Analysis {
     symbol.a = a;
     symbol.size = size;
     symbol.loops = LoopsOf(of);
+    symbol.reduced = ReducedExpr(of);
+    symbol.phase = PhaseOf(of);
     nest_.symbols.push_back(symbol);
     return Term(static_cast<int>(nest_.symbols.size()) - 1, size);
   }
@@ -175,6 +166,8 @@ class Analysis {
     symbol.size = std::max<int64_t>(size, 2);  // kept as a symbol even when only 0 is valid: the check must happen
     symbol.a = size;
     symbol.loops = nest_.nodes[node].loops;
+    symbol.reduced = nest_.nodes[node].reduced;
+    symbol.phase = nest_.nodes[node].phase;
     nest_.symbols.push_back(symbol);
     return Term(static_cast<int>(nest_.symbols.size()) - 1, symbol.size);
   }

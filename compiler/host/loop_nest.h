@@ -38,8 +38,11 @@ struct Symbol {
   int64_t size = 0;
   Expr of;  // kDiv, kMod: of / a, of % a; kClamp: min(max(of, 0), size - 1)
   int64_t a = 0;
-  int node = -1;       // kNode: an i64 node, checked against size
-  uint64_t loops = 0;  // bit set of the loops it depends on
+  int node = -1;  // kNode: an i64 node, checked against size
+  // As a node's.
+  uint64_t loops = 0;
+  int phase = 0;
+  bool reduced = false;
 };
 
 struct Loop {

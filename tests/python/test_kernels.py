@@ -1,6 +1,8 @@
 """What kernels compute and how they read: joined parts, strides, powers, products, resampling; against the CPU."""
 
+import inspect
 import math
+import textwrap
 
 import pytest
 import torch
@@ -26,21 +28,36 @@ def test_parts_that_are_joined_are_read_in_any_way(dtype):
     check(program, table, torch.tensor([0, 43, 7, 7, 20, 1]))
 
 
+def joined(x):
+    return torch.cat([x, x[:1]])
+
+
+def shifted_and_centred(x):
+    x = torch.nn.functional.pad(x, (1, 0))[:, :-1] + x
+    return x - x.mean(1, keepdim=True)
+
+
+def turned(x):
+    return (x.t().reshape(x.shape) + x) * 0.5
+
+
 @pytest.mark.embedded_only(reason="about the code that is written for the embedded device")
-def test_parts_of_parts_are_compiled_in_no_time():
-    """Each is read twice by the next: code that chooses between parts within parts would double thirty times."""
-    program = """
+@pytest.mark.parametrize("step", [joined, shifted_and_centred, turned])
+def test_long_chains_compile_in_no_time(step):
+    """Each step reads the one before twice: what is walked or written twice at each doubles thirty times."""
+    program = f"""
         import torch
 
-        def joined(x):
+        {textwrap.indent(inspect.getsource(step), " " * 8).lstrip()}
+        def chain(x):
             x = x.exp()
             for _ in range(30):
-                x = torch.cat([x, x[:1]])
-            return x, x.sum()
+                x = {step.__name__}(x)
+            return x, x.square().sum()
 
-        x = torch.randn(8, 64)
+        x = torch.randn(8, 45, dtype=torch.float64)
         for _ in range(6):
-            for expected, found in zip(joined(x), joined(x.to("tpu"))):
+            for expected, found in zip(chain(x), chain(x.to("tpu"))):
                 torch.testing.assert_close(found.cpu(), expected)
             torch.tpu.wait_for_compiles()
         print(torch.tpu.metrics()["launches_tier1"])
