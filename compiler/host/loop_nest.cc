@@ -128,18 +128,10 @@ class Analysis {
     int node;
   };
 
-  uint64_t LoopsOf(const Expr& e) {
-    uint64_t loops = 0;
-    for (auto [symbol, c] : e.terms) loops |= nest_.symbols[symbol].loops;
-    return loops;
-  }
-  bool ReducedExpr(const Expr& e) {
-    return llvm::any_of(e.terms, [&](auto term) { return nest_.symbols[term.first].reduced; });
-  }
-  int PhaseOf(const Expr& e) {
-    int phase = 0;
-    for (auto [symbol, c] : e.terms) phase = std::max(phase, nest_.symbols[symbol].phase);
-    return phase;
+  Dependence DependenceOf(const Expr& e) {
+    Dependence of;
+    for (auto [symbol, c] : e.terms) of.Include(nest_.symbols[symbol]);
+    return of;
   }
 
   Expr Derived(Symbol::Kind kind, const Expr& of, int64_t a, int64_t size) {
@@ -152,9 +144,7 @@ class Analysis {
     symbol.of = of;
     symbol.a = a;
     symbol.size = size;
-    symbol.loops = LoopsOf(of);
-    symbol.reduced = ReducedExpr(of);
-    symbol.phase = PhaseOf(of);
+    symbol.Include(DependenceOf(of));
     nest_.symbols.push_back(symbol);
     return Term(static_cast<int>(nest_.symbols.size()) - 1, size);
   }
@@ -165,9 +155,7 @@ class Analysis {
     symbol.node = node;
     symbol.size = std::max<int64_t>(size, 2);  // kept as a symbol even when only 0 is valid: the check must happen
     symbol.a = size;
-    symbol.loops = nest_.nodes[node].loops;
-    symbol.reduced = nest_.nodes[node].reduced;
-    symbol.phase = nest_.nodes[node].phase;
+    symbol.Include(nest_.nodes[node]);
     nest_.symbols.push_back(symbol);
     return Term(static_cast<int>(nest_.symbols.size()) - 1, symbol.size);
   }
@@ -175,14 +163,8 @@ class Analysis {
   int Add(NestNode node) {
     if (nest_.nodes.size() > kMaxNodes) failed_ = true;
     if (failed_ || split_) return 0;
-    node.loops |= LoopsOf(node.index);
-    node.reduced |= ReducedExpr(node.index);
-    node.phase = std::max(node.phase, PhaseOf(node.index));
-    for (int operand : node.operands) {
-      node.loops |= nest_.nodes[operand].loops;
-      node.phase = std::max(node.phase, nest_.nodes[operand].phase);
-      node.reduced |= nest_.nodes[operand].reduced;
-    }
+    node.Include(DependenceOf(node.index));
+    for (int operand : node.operands) node.Include(nest_.nodes[operand]);
     nest_.nodes.push_back(std::move(node));
     return static_cast<int>(nest_.nodes.size()) - 1;
   }
@@ -394,7 +376,7 @@ int Analysis::EvalConcat(ir::ConcatOp op, const Expr& e) {
   } else {
     unit = 1;
   }
-  const bool apart = !nest_.IsVector(LoopsOf(number));  // all lanes are in one part
+  const bool apart = !nest_.IsVector(DependenceOf(number).loops);  // all lanes are in one part
   NestNode choice{.kind = NestNode::Kind::kChoose, .type = ElementOf(op.getResult()), .index = number};
   for (int64_t start = 0; mlir::Value piece : op.getInputs()) {
     const int64_t size = ShapeOf(piece)[dim] * inner / unit;
@@ -505,7 +487,7 @@ int Analysis::EvalReduce(mlir::Operation* op, const Expr& e) {
   NestNode& added = nest_.nodes[id];
   added.phase += 1;
   added.reduced = false;
-  added.loops = LoopsOf(nest_.RowIndex());
+  added.loops = DependenceOf(nest_.RowIndex()).loops;
   nest_.reduces.push_back(id);
   nest_.phases = std::max(nest_.phases, added.phase);
   return id;

@@ -31,18 +31,22 @@ Expr operator+(const Expr& a, const Expr& b);
 Expr operator*(const Expr& a, int64_t factor);
 Expr Term(int symbol, int64_t size);  // the symbol; 0 where it has one value only
 
+// What a number or a value changes with.
+struct Dependence {
+  uint64_t loops = 0;    // bit set of the loops
+  int phase = 0;         // how many passes over the reduced loops come before it can be known
+  bool reduced = false;  // on a reduced loop
+  void Include(const Dependence& other);
+};
+
 // A number in [0, size): a loop's position, or one derived from others.
-struct Symbol {
+struct Symbol : Dependence {
   enum class Kind { kLoop, kDiv, kMod, kClamp, kNode };
   Kind kind = Kind::kLoop;
   int64_t size = 0;
   Expr of;  // kDiv, kMod: of / a, of % a; kClamp: min(max(of, 0), size - 1)
   int64_t a = 0;
   int node = -1;  // kNode: an i64 node, checked against size
-  // As a node's.
-  uint64_t loops = 0;
-  int phase = 0;
-  bool reduced = false;
 };
 
 struct Loop {
@@ -52,7 +56,7 @@ struct Loop {
   std::optional<int64_t> most = std::nullopt;
 };
 
-struct NestNode {
+struct NestNode : Dependence {
   enum class Kind {
     kLoad,      // element `index` of input `input`
     kConstant,  // splat constant `value`
@@ -75,9 +79,6 @@ struct NestNode {
   llvm::SmallVector<int, 3> operands;
   llvm::SmallVector<int64_t, 0> starts;  // kChoose: where each operand's part begins
   double share = 1;                      // of the positions at which it is computed: less within a part
-  int phase = 0;                         // how many passes over the reduced loops come before it can be known
-  uint64_t loops = 0;                    // bit set of the loops it depends on
-  bool reduced = false;                  // depends on a reduced loop
 };
 
 struct NestOutput {

@@ -49,6 +49,12 @@ Expr operator*(const Expr& a, int64_t factor) {
   return product;
 }
 
+void Dependence::Include(const Dependence& other) {
+  loops |= other.loops;
+  phase = std::max(phase, other.phase);
+  reduced |= other.reduced;
+}
+
 int64_t LoopNest::kept_count() const {
   int64_t n = 1;
   for (const Loop& loop : loops) n *= loop.reduced ? 1 : loop.size;

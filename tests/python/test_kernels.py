@@ -1,4 +1,7 @@
-"""What kernels compute and how they read: joined parts, strides, powers, products, resampling; against the CPU."""
+"""What kernels compute and how they read: joined parts, strides, powers, products, resampling; against the CPU.
+
+Those that are ready too: which memory they read, and which they write over.
+"""
 
 import inspect
 import math
@@ -222,3 +225,95 @@ def test_places_in_sequences_that_are_not_sorted(right):
     values = torch.tensor([nan, -infinity, infinity, 0.0, -0.0, 2.5])
     for sequence in ([1.0, nan, 0.0, 3.0, 2.0], [nan, nan], [-infinity, -0.0, 0.0, infinity], [-1.0, 0.0, 5.0, nan]):
         check(lambda s, v: torch.searchsorted(s, v, right=right), torch.tensor(sequence), values)
+
+
+TIER_0 = {"TORCH_TPU_COMPILE_AFTER": "1000000"}
+
+
+def test_ready_kernels_write_only_what_is_given_up():
+    """At tier 0 a kernel writes over operands that nobody else holds, and over nothing else."""
+    run_python(
+        """
+        import os
+        import torch
+
+        def program(device):
+            base = torch.arange(24.0, device=device)
+            kept = base * 1
+            parts = torch.unsafe_split(base * 1, 8)
+            parts[1].add_(100)  # its memory is a part of what parts[0] and parts[2] have
+            row = base.view(4, 6)[1]
+            row.mul_(2)
+            chain = base + 0
+            for i in range(5):
+                chain.add_(chain).sub_(base.view(4, 6).t().reshape(-1))
+            scattered = torch.diagonal_scatter(base.view(4, 6), torch.zeros(4, device=device))
+            weight, gradient = base.clone(), base.clone()
+            moment, second, steps = torch.zeros_like(weight), torch.zeros_like(weight), torch.ones((), device=device)
+            before = weight.clone()
+            torch._fused_adamw_([weight], [gradient], [moment], [second], [], [steps], lr=0.1, beta1=0.9, beta2=0.99,
+                                weight_decay=0.1, eps=1e-8, amsgrad=False, maximize=False)
+            trained = weight, gradient, moment, second, before
+            return [t.cpu() for t in (base, kept, *parts, chain, scattered, *trained)]
+
+        for expected, found in zip(program("cpu"), program("tpu"), strict=True):
+            torch.testing.assert_close(found, expected)
+        m = torch.tpu.metrics()
+        # On a plugin a fragment of one operation has the program that tier 0 made of it.
+        assert m["launches_tier1"] == 0 or os.environ.get("TORCH_TPU_PLUGIN", "host") != "host"
+        assert m["launches_tier0"] > 0
+        """,
+        TIER_0,
+    )
+
+
+def test_ready_kernels_find_copies_contiguous():
+    """Some read memory as if it were, or refuse what is not: their callers make it so."""
+    run_python(
+        """
+        import torch
+        import torch.nn.functional as F
+
+        x = torch.randn(2, 3, 4, 5, generator=torch.Generator().manual_seed(0))
+
+        def program(x):
+            turned = x.transpose(1, 3).contiguous()
+            same = x[:, :1].expand(2, 4, 4, 5).contiguous()
+            last = x.contiguous(memory_format=torch.channels_last)
+            flat = last.permute(0, 2, 3, 1).reshape(2, 20, 3)
+            return (
+                F.scaled_dot_product_attention(turned, turned, turned),
+                F.scaled_dot_product_attention(flat, flat, flat),
+                F.group_norm(x.transpose(1, 3), 1),
+                F.group_norm(turned, 1),
+                torch._weight_norm(turned, torch.ones(2, 1, 1, 1, device=x.device), 0),
+                torch.pdist(x[0, 0].t()),
+                same.median(1)[0],
+                x.mT.reshape(6, 20).pow(2),
+            )
+
+        for expected, found in zip(program(x), program(x.to("tpu")), strict=True):
+            torch.testing.assert_close(found.cpu(), expected)
+        """,
+        TIER_0,
+    )
+
+
+@pytest.mark.embedded_only(reason="programs of a plugin read whole values, not windows of them")
+def test_ready_kernels_read_views_where_they_lie():
+    """At tier 0 reading a view copies nothing: the kernel gets the strides."""
+    run_python(
+        """
+        import torch
+
+        x = torch.randn(1 << 20, device="tpu")
+        torch.tpu.synchronize()
+        torch.tpu.reset_peak_memory_stats()
+        before = torch.tpu.memory_allocated()
+        y = x.view(1024, 1024).t().sum(1)
+        torch.tpu.synchronize()
+        assert torch.tpu.max_memory_allocated() - before < (1 << 20), torch.tpu.max_memory_allocated() - before
+        torch.testing.assert_close(y.cpu(), x.cpu().view(1024, 1024).t().sum(1))
+        """,
+        TIER_0,
+    )
