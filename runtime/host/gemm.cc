@@ -45,8 +45,8 @@ Cutting Cut(const GemmStep& g) {
     // over.
     const int64_t pieces = cut.batches <= 1 ? threads : CeilDiv(2 * threads, cut.batches);
     const int64_t wanted = std::min(most_blocks, pieces);
-    // Few rows against a long k: blocks of columns, so that A, the smaller, is what every block packs again.
-    const bool wide = g.n >= 2 * g.m && g.n >= kLeastWideCols * wanted && g.k >= g.n;
+    // Few rows: blocks of columns, so that A, the smaller, is what every block packs again.
+    const bool wide = g.n >= 2 * g.m && g.n >= kLeastWideCols * wanted;
     if (g.m >= kLeastRows * wanted && !wide) {
       cut.rows = RoundUp(CeilDiv(g.m, wanted), 16);
     } else if (wanted > 1) {

@@ -17,14 +17,15 @@
 namespace tpu::host {
 namespace {
 
-constexpr int64_t kMostDepth = 384;  // words of a pass
-constexpr int64_t kBlockRows = 192;  // of A, packed: 288 KiB, of the second level cache
-constexpr int64_t kBlockCols = 768;  // of B, packed: 1.1 MiB
+constexpr int64_t kMostDepth = 512;  // words of a pass
+constexpr int64_t kBlockRows = 144;  // of A, packed: 288 KiB, of the second level cache
+constexpr int64_t kBlockCols = 576;  // of B, packed: 1.1 MiB
 constexpr int64_t kSumRows = 384;    // of C, whose sums are kept in f32 where C is narrower, by kBlockCols
 constexpr int64_t kMostPacked = kMostDepth * kBlockCols;
 constexpr int64_t kMostRows = 8, kMostCols = 32;
 constexpr int64_t kHalfPanel = 16;
-constexpr int64_t kGatheredCols = 256;  // of B that is gathered, packed: every panel of A meets them in turn
+constexpr int64_t kGatheredDepth = 384;  // the same where B is gathered
+constexpr int64_t kGatheredCols = 256;   // of B, packed: every panel of A meets them in turn
 
 // Fewer than kRows rows or kCols columns: through copies that are padded.
 template <typename Kernel>
@@ -89,6 +90,33 @@ void Multiply(const GemmStep& g, const float* a, const float* b, float* c, int64
   }
 }
 
+// Part of a matrix, brought into the second level cache while other work is done.
+class Ahead {
+ public:
+  Ahead() = default;
+  // rows x cols elements from `first`, or cols x rows where `transposed`, in `calls` portions.
+  template <typename T>
+  Ahead(const T* first, int64_t stride, bool transposed, int64_t rows, int64_t cols, int64_t calls)
+      : row_(reinterpret_cast<const char*>(first)),
+        stride_(stride * static_cast<int64_t>(sizeof(T))),
+        rows_(transposed ? cols : rows),
+        row_bytes_((transposed ? rows : cols) * static_cast<int64_t>(sizeof(T))),
+        portion_(CeilDiv(rows_ * CeilDiv(row_bytes_, kLineBytes), calls)) {}
+  void Fetch() {
+    for (int64_t i = 0; i < portion_ && rows_ > 0; ++i) {
+      _mm_prefetch(row_ + at_, _MM_HINT_T1);
+      at_ += kLineBytes;
+      if (at_ < row_bytes_) continue;
+      at_ = 0, row_ += stride_, --rows_;
+    }
+  }
+
+ private:
+  static constexpr int64_t kLineBytes = kLineWords * kWordBytes;
+  const char* row_ = nullptr;
+  int64_t stride_ = 0, rows_ = 0, row_bytes_ = 0, portion_ = 0, at_ = 0;
+};
+
 // C = (C where `accumulate`) + op(A) op(B). Each pass rounds to Out: more than one only into f32.
 template <typename Kernel, typename Out>
 void MultiplyWhole(const GemmBlock& g, Out* c, int64_t ldc, bool accumulate) {
@@ -106,36 +134,51 @@ void MultiplyWhole(const GemmBlock& g, Out* c, int64_t ldc, bool accumulate) {
   // Rows that consist of whole words are read where they lie, which hides what it takes to fetch them.
   const bool in_place =
       !g.trans_a && g.k % kGrain == 0 && g.lda % kElements == 0 && reinterpret_cast<uintptr_t>(a) % alignof(float) == 0;
+  const auto left = [&](int64_t row, int64_t p) { return a + (g.trans_a ? p * g.lda + row : row * g.lda + p); };
+  const auto right = [&](int64_t p, int64_t col) { return b + (g.trans_b ? col * g.ldb + p : p * g.ldb + col); };
+  Ahead next_a, next_b;  // what is packed next
   for (int64_t col = 0; col < g.n; col += kBlockCols) {
     const int64_t cols = std::min(kBlockCols, g.n - col);
     for (int64_t p = 0; p < g.k; p += kPass) {
-      const int64_t depth = std::min(kPass, g.k - p);
+      const int64_t depth = std::min(kPass, g.k - p), next_depth = std::min(kPass, g.k - p - depth);
       const int64_t words = CeilDiv(depth, kGrain) * Kernel::kGrain;
       const bool add = accumulate || p > 0;
-      for (int64_t j = 0; j < cols; j += kCols) {
-        Pack<kCols>(b + (g.trans_b ? (col + j) * g.ldb + p : p * g.ldb + col + j), g.ldb, g.trans_b, depth,
-                    std::min(kCols, cols - j), words, packed_b + j * words);
-      }
       for (int64_t row = 0; row < g.m; row += kBlockRows) {
-        const int64_t rows = std::min(kBlockRows, g.m - row);
-        const auto left = [&](int64_t i) { return a + (g.trans_a ? p * g.lda + row + i : (row + i) * g.lda + p); };
+        const int64_t rows = std::min(kBlockRows, g.m - row), next_rows = std::min(kBlockRows, g.m - row - rows);
+        const int64_t tiles = CeilDiv(rows, kRows);
         for (int64_t i = in_place ? rows / kRows * kRows : 0; i < rows; i += kRows) {
-          Kernel::PackLeft(left(i), g.lda, !g.trans_a, depth, std::min(kRows, rows - i), words, packed_a + i * words);
+          Kernel::PackLeft(left(row + i, p), g.lda, !g.trans_a, depth, std::min(kRows, rows - i), words,
+                           packed_a + i * words);
+        }
+        if (!in_place) {
+          const int64_t calls = tiles * CeilDiv(cols, kCols);
+          next_a = next_rows > 0
+                       ? Ahead(left(row + rows, p), g.lda, g.trans_a, next_rows, depth, calls)
+                       : Ahead(left(0, p + depth), g.lda, g.trans_a, std::min(kBlockRows, g.m), next_depth, calls);
         }
         for (int64_t j = 0; j < cols; j += kCols) {
+          const int64_t width = std::min(kCols, cols - j), next_width = std::min(kCols, cols - j - width);
+          float* const panel = packed_b + j * words;
+          if (row == 0) Pack<kCols>(right(p, col + j), g.ldb, g.trans_b, depth, width, words, panel);
+          if (row == 0 && next_width > 0) {
+            next_b = Ahead(right(p, col + j + width), g.ldb, g.trans_b, depth, next_width, tiles);
+          } else if (next_rows == 0 && next_width == 0) {
+            next_b = Ahead(right(p + depth, col), g.ldb, g.trans_b, next_depth, std::min(kCols, cols), tiles);
+          }
           for (int64_t i = 0; i < rows; i += kRows) {
-            const float* const right = packed_b + j * words;
+            next_a.Fetch();
+            next_b.Fetch();
             Out* const to = c + (row + i) * ldc + col + j;
-            const int64_t height = std::min(kRows, rows - i), width = std::min(kCols, cols - j);
+            const int64_t height = std::min(kRows, rows - i);
             const bool summed_in_place = std::is_same_v<Out, float> && height == kRows && width == kCols;
             float* const tile = summed_in_place ? reinterpret_cast<float*>(to) : edge;
             const int64_t stride = summed_in_place ? ldc : kCols;
             const bool sum = summed_in_place && add;
             if (in_place && height == kRows) {
-              const float* const rows_of_a = reinterpret_cast<const float*>(left(i));
-              Kernel::Rows(words, rows_of_a, g.lda / kElements, right, tile, stride, sum);
+              const float* const rows_of_a = reinterpret_cast<const float*>(left(row + i, p));
+              Kernel::Rows(words, rows_of_a, g.lda / kElements, panel, tile, stride, sum);
             } else {
-              Kernel::Packed(words, packed_a + i * words, right, tile, stride, sum);
+              Kernel::Packed(words, packed_a + i * words, panel, tile, stride, sum);
             }
             if (!summed_in_place) Put(edge, kCols, height, width, to, ldc, add);
           }
@@ -232,7 +275,7 @@ void MultiplyTile(int64_t words, const LeftRows& left, const Panel& panel, float
 template <typename Kernel>
 void MultiplyGatheredBy(const GatheredBlock& g) {
   constexpr int64_t kRows = Kernel::kRows, kCols = Kernel::kCols, kGrain = Kernel::kGrain;
-  static_assert(kGatheredCols * Kernel::kDepth <= kMostPacked && kCols == 2 * kHalfPanel);
+  static_assert(kGatheredCols * kGatheredDepth <= kMostPacked && kCols == 2 * kHalfPanel);
   if (g.k == 0) {
     for (int64_t i = 0; i < g.m; ++i) {
       for (int64_t j = 0; !g.accumulate && j < g.n; ++j) g.c[i * g.ldc + g.c_cols[j]] = 0;
@@ -244,7 +287,7 @@ void MultiplyGatheredBy(const GatheredBlock& g) {
   float* const packed_a = packed_b + kMostPacked;
   alignas(64) float edge[kRows * kCols];
   // Passes of about one depth: a short last one would load and store as many sums as the others.
-  const int64_t passes = CeilDiv(g.k, Kernel::kDepth);
+  const int64_t passes = CeilDiv(g.k, std::min(Kernel::kDepth, kGatheredDepth));
   const int64_t pass = RoundUp(CeilDiv(g.k, passes), kGrain);
   for (int64_t col = 0; col < g.n; col += kGatheredCols) {
     const int64_t cols = std::min(kGatheredCols, g.n - col);

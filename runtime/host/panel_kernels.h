@@ -24,6 +24,9 @@
 namespace tpu::host {
 
 constexpr int64_t kWordBytes = sizeof(float);
+constexpr int64_t kLineWords = 16;  // of a cache line
+
+TPU_INLINE void Prefetch(const void* line) { _mm_prefetch(static_cast<const char*>(line), _MM_HINT_T0); }
 
 // A kernel: c[kRows x kCols] (+)= sum over p of a[i * row_stride + p * depth_stride] * b[p * kCols + j]. Rows, Columns
 // and Packed are the same where strides are known, and so the addressing.
@@ -91,7 +94,10 @@ struct Avx512 {
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 2
-      for (int v = 0; v < kVectors; ++v) sums[i][v] = _mm512_setzero_ps();
+      for (int v = 0; v < kVectors; ++v) {
+        Prefetch(c + i * ldc + 16 * v);
+        sums[i][v] = _mm512_setzero_ps();
+      }
     }
 #pragma GCC unroll 4
     for (int64_t p = 0; p < depth; ++p) {
@@ -187,8 +193,8 @@ TPU_AVX512 inline void PackPairs(const BFloat16* from, int64_t stride, int64_t w
   for (int64_t p = 0; p < words; ++p) {
     const BFloat16* const even_row = from + 2 * p * stride;
     const BFloat16* const odd_row = even_row + stride;
-    _mm_prefetch(reinterpret_cast<const char*>(even_row + 32), _MM_HINT_T0);  // the next panel's
-    _mm_prefetch(reinterpret_cast<const char*>(odd_row + 32), _MM_HINT_T0);
+    Prefetch(even_row + 32);  // the next panel's
+    Prefetch(odd_row + 32);
     const __m512i even = _mm512_loadu_si512(even_row), odd = _mm512_loadu_si512(odd_row);
     _mm512_store_si512(out + p * 32, _mm512_permutex2var_epi16(even, first, odd));
     _mm512_store_si512(out + p * 32 + 16, _mm512_permutex2var_epi16(even, second, odd));
@@ -205,18 +211,22 @@ TPU_AVX2 void Pack(const T* from, int64_t stride, bool along_depth, int64_t dept
   const bool by_eights = kWidth % 8 == 0 && width == kWidth;
   int64_t p = 0;
   if (by_eights && along_depth) {
-    for (; p + 8 <= whole; p += 8) {
+    // A cache line of each row at once: where rows are a power of two apart, it would be gone by the next time.
+    for (; p + 8 <= whole; p += kLineWords) {
       for (int64_t part = 0; part < kWidth; part += 8) {
-        __m256 r[8];
+        for (int64_t q = p; q + 8 <= std::min(whole, p + kLineWords); q += 8) {
+          __m256 r[8];
 #pragma GCC unroll 8
-        for (int64_t j = 0; j < 8; ++j) {
-          r[j] = _mm256_loadu_ps(reinterpret_cast<const float*>(from + (part + j) * stride + p * kElements));
+          for (int64_t j = 0; j < 8; ++j) {
+            r[j] = _mm256_loadu_ps(reinterpret_cast<const float*>(from + (part + j) * stride + q * kElements));
+          }
+          Transpose(r);
+#pragma GCC unroll 8
+          for (int64_t j = 0; j < 8; ++j) _mm256_store_ps(out + (q + j) * kWidth + part, r[j]);
         }
-        Transpose(r);
-#pragma GCC unroll 8
-        for (int64_t j = 0; j < 8; ++j) _mm256_store_ps(out + (p + j) * kWidth + part, r[j]);
       }
     }
+    p = whole / 8 * 8;
   } else if (by_eights) {
     if constexpr (std::is_same_v<T, BFloat16> && kWidth == 32) {
       PackPairs(from, stride, whole, out);
@@ -225,6 +235,7 @@ TPU_AVX2 void Pack(const T* from, int64_t stride, bool along_depth, int64_t dept
     for (; p < whole; ++p) {
 #pragma GCC unroll 4
       for (int64_t part = 0; part < kWidth; part += 8) {
+        if (part % kLineWords == 0) Prefetch(from + kWidth + p * stride + part);
         _mm256_store_ps(out + p * kWidth + part, Words(from + part, stride, p));
       }
     }
@@ -323,7 +334,7 @@ template <typename T>
 struct Avx512Block : Avx512<T> {
   using Element = T;
   using Avx512<T>::kRows;
-  static constexpr int64_t kDepth = 384;  // words of a pass
+  static constexpr int64_t kDepth = 512;  // words of a pass
   static constexpr int64_t kGrain = 1;    // of them that are multiplied at once
   static constexpr bool kGathers = true;  // rows of B from where they lie
   struct Scope {};                        // what a thread needs around its products

@@ -162,15 +162,15 @@ TEST(Gemm, LargeEnoughToBeCut) {
 TEST(Gemm, LargerThanABlock) {
   for (int flags = 0; flags < 8; ++flags) {
     GemmStep g{.trans_a = (flags & 1) != 0, .trans_b = (flags & 2) != 0, .accumulate = (flags & 4) != 0};
-    g.m = 803, g.n = 35, g.k = 401;
+    g.m = 803, g.n = 35, g.k = 523;
     Compare<float>(g);
-    g.k = 771;
+    g.k = 1101;
     Compare<Half>(g);
     Compare<Half, float>(g);
     g.m = 18, g.n = 1571;
     Compare<float>(g);
     Compare<Half>(g);
-    for (int64_t k : {768, 770}) {  // rows of whole tiles, of whole words
+    for (int64_t k : {1536, 1538}) {  // rows of whole tiles, of whole words
       g.k = k;
       Compare<Half>(g, /*padded=*/false);
       Compare<Half, float>(g, /*padded=*/false);
