@@ -25,6 +25,7 @@
 #include "dispatcher/generator.h"
 #include "dispatcher/host_allocator.h"
 #include "dispatcher/host_random.h"
+#include "dispatcher/host_team.h"
 #include "dispatcher/overlap.h"
 #include "dispatcher/streams.h"
 #include "dispatcher/upload.h"
@@ -254,7 +255,11 @@ absl::Status RunCall(Device& device, const Call& call, absl::Span<const KernelIn
                      absl::Span<BufferRef> outputs) {
   HostAllocatorScope scope(device);
   std::optional<at::ThreadLocalStateGuard> as_on_the_streams_thread;
-  if (Stream::RunningClaimed()) as_on_the_streams_thread.emplace(FreshThreadState());
+  if (Stream::RunningClaimed()) {
+    as_on_the_streams_thread.emplace(FreshThreadState());
+  } else {
+    Stream::CallLater(&GiveUpHostTeam);
+  }
   at::AutoDispatchBelowADInplaceOrView guard;
   try {
     if (call.op == "tpu::view" || call.op == "tpu::update") return RunWindow(device, call, inputs, outputs);

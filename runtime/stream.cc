@@ -28,8 +28,16 @@ constexpr nanoseconds kBusyGap = microseconds(40);
 constexpr nanoseconds kLongSpin = microseconds(50);
 constexpr nanoseconds kShortSpin = microseconds(3);
 constexpr nanoseconds kWaiterSpin = microseconds(10);
+constexpr nanoseconds kLater = microseconds(10'000);
 
 thread_local const Stream* own_stream = nullptr;
+thread_local void (*later)() = nullptr;
+thread_local Clock::time_point asked_later;
+
+// In between tasks.
+void CallWhatIsDue() {
+  if (later != nullptr && Clock::now() - asked_later >= kLater) std::exchange(later, nullptr)();
+}
 
 std::atomic<BlockingHook> blocking_hook{nullptr};
 
@@ -93,6 +101,11 @@ const Stream* Stream::Running() { return own_stream; }
 
 bool Stream::RunningClaimed() {
   return own_stream != nullptr && own_stream->queue_->thread.get_id() != std::this_thread::get_id();
+}
+
+void Stream::CallLater(void (*call)()) {
+  later = call;
+  asked_later = Clock::now();
 }
 
 uint64_t Stream::Enqueue(Task task) {
@@ -182,7 +195,14 @@ bool Stream::WaitForWork() {
       std::unique_lock lock(queue_->mutex);
       while (!ready()) {
         queue_->asleep = true;
-        queue_->work.wait(lock);
+        if (later == nullptr) {
+          queue_->work.wait(lock);
+        } else {
+          queue_->work.wait_for(lock, kLater);
+          lock.unlock();
+          CallWhatIsDue();
+          lock.lock();
+        }
       }
       queue_->asleep = false;
     }
@@ -205,6 +225,7 @@ void Stream::Run() {
     task();
     task = nullptr;  // what it held is free before anybody sees it completed
     Complete(completed() + 1);
+    CallWhatIsDue();
   }
 }
 

@@ -1,6 +1,7 @@
 """Streams and events are real: order within a stream, independence between streams, events across them."""
 
 import json
+import pathlib
 import threading
 import time
 
@@ -227,3 +228,25 @@ def test_a_brief_host_kernel_that_fails_is_heard_of_at_the_read():
     with pytest.raises(torch.linalg.LinAlgError):
         torch.linalg.inv(torch.zeros(2, 2, device="tpu")).tolist()
     assert torch.linalg.inv(torch.eye(2, device="tpu")).tolist() == [[1, 0], [0, 1]]
+
+
+def stream_threads():
+    """OpenMP's threads have the name of the thread that made them."""
+    names = [task.joinpath("comm").read_text().strip() for task in pathlib.Path("/proc/self/task").iterdir()]
+    return names.count("tpu-stream-0")
+
+
+@pytest.mark.embedded_only(reason="a plugin sorts by itself")
+def test_threads_of_host_kernels_are_given_up():
+    """Their number would slow the CPU's own kernels for ever: OpenMP counts the threads of all teams."""
+    if torch.get_num_threads() < 2:
+        pytest.skip("kernels of the CPU have one thread here")
+    x = torch.randn(64, 1 << 14)
+    values = x.to("tpu").sort().values
+    torch.tpu.synchronize()
+    assert stream_threads() > 1
+    torch.testing.assert_close(values.cpu(), x.sort().values)
+    deadline = time.monotonic() + 10
+    while stream_threads() > 1 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert stream_threads() == 1

@@ -42,6 +42,36 @@ TEST(Stream, RunsTasksInOrder) {
   EXPECT_EQ(stream.completed(), 1000u);
 }
 
+std::atomic<int> called_later{0};
+std::atomic<std::thread::id> called_on;
+
+// Asks to be called later, and does nothing for a while or short tasks; then nobody has asked for longer than that.
+TEST(Stream, CallsLaterOnItsOwnThreadWhetherIdleOrBusy) {
+  Stream stream(nullptr, 0);
+  std::thread::id own;
+  for (bool busy : {false, true}) {
+    called_later = 0;
+    stream.Enqueue([&] {
+      own = std::this_thread::get_id();
+      Stream::CallLater([] {
+        ++called_later;
+        called_on = std::this_thread::get_id();
+      });
+    });
+    stream.Synchronize();
+    EXPECT_EQ(called_later, 0);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+    while (called_later == 0 && std::chrono::steady_clock::now() < end) {
+      if (busy) stream.Enqueue([] { std::this_thread::sleep_for(milliseconds(1)); });
+    }
+    EXPECT_EQ(called_later, 1);
+    EXPECT_EQ(called_on.load(), own);
+    stream.Synchronize();
+    std::this_thread::sleep_for(milliseconds(30));
+    EXPECT_EQ(called_later, 1);
+  }
+}
+
 TEST(Stream, RunsAClaimedTaskOnTheCallersThread) {
   Stream stream(nullptr, 0);
   std::thread::id ran_on;
