@@ -14,7 +14,7 @@
 namespace tpu::host {
 namespace {
 
-constexpr int64_t kUnitBytes = 1 << 20;  // of a padded copy, of the second level cache
+constexpr int64_t kUnitBytes = 320 << 10;  // of a padded copy, which shares the second level cache with the weight
 
 // A padded copy of some rows of an image: for each phase (a position modulo the stride) one plane, in which every tap
 // of the window finds all its elements at one offset.
@@ -55,6 +55,7 @@ struct Cutting {
     const int64_t halo = Padding(c, 1).rows() - 1;
     rows = std::max<int64_t>(1, kUnitBytes / row_bytes - halo);
     rows = std::min({rows, std::max<int64_t>(1, c.batch * c.rows.out / (2 * NumThreads())), c.rows.out});
+    rows = CeilDiv(c.rows.out, CeilDiv(c.rows.out, rows));
     each_image = CeilDiv(c.rows.out, rows);
     units = c.batch * each_image;
   }

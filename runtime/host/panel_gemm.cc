@@ -17,15 +17,14 @@
 namespace tpu::host {
 namespace {
 
-constexpr int64_t kMostDepth = 512;  // words of a pass
+constexpr int64_t kMostDepth = 576;  // words of a pass
 constexpr int64_t kBlockRows = 144;  // of A, packed: 288 KiB, of the second level cache
 constexpr int64_t kBlockCols = 576;  // of B, packed: 1.1 MiB
 constexpr int64_t kSumRows = 384;    // of C, whose sums are kept in f32 where C is narrower, by kBlockCols
 constexpr int64_t kMostPacked = kMostDepth * kBlockCols;
 constexpr int64_t kMostRows = 8, kMostCols = 32;
 constexpr int64_t kHalfPanel = 16;
-constexpr int64_t kGatheredDepth = 384;  // the same where B is gathered
-constexpr int64_t kGatheredCols = 256;   // of B, packed: every panel of A meets them in turn
+constexpr int64_t kGatheredCols = 256;  // of B that is gathered, packed: every panel of A meets them in turn
 
 // Fewer than kRows rows or kCols columns: through copies that are padded.
 template <typename Kernel>
@@ -275,7 +274,8 @@ void MultiplyTile(int64_t words, const LeftRows& left, const Panel& panel, float
 template <typename Kernel>
 void MultiplyGatheredBy(const GatheredBlock& g) {
   constexpr int64_t kRows = Kernel::kRows, kCols = Kernel::kCols, kGrain = Kernel::kGrain;
-  static_assert(kGatheredCols * kGatheredDepth <= kMostPacked && kCols == 2 * kHalfPanel);
+  static_assert(kGatheredCols * Kernel::kGatheredDepth <= kMostPacked && kCols == 2 * kHalfPanel);
+  static_assert(Kernel::kGatheredDepth <= kMostDepth);
   if (g.k == 0) {
     for (int64_t i = 0; i < g.m; ++i) {
       for (int64_t j = 0; !g.accumulate && j < g.n; ++j) g.c[i * g.ldc + g.c_cols[j]] = 0;
@@ -287,7 +287,7 @@ void MultiplyGatheredBy(const GatheredBlock& g) {
   float* const packed_a = packed_b + kMostPacked;
   alignas(64) float edge[kRows * kCols];
   // Passes of about one depth: a short last one would load and store as many sums as the others.
-  const int64_t passes = CeilDiv(g.k, std::min(Kernel::kDepth, kGatheredDepth));
+  const int64_t passes = CeilDiv(g.k, Kernel::kGatheredDepth);
   const int64_t pass = RoundUp(CeilDiv(g.k, passes), kGrain);
   for (int64_t col = 0; col < g.n; col += kGatheredCols) {
     const int64_t cols = std::min(kGatheredCols, g.n - col);

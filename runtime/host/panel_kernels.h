@@ -334,10 +334,11 @@ template <typename T>
 struct Avx512Block : Avx512<T> {
   using Element = T;
   using Avx512<T>::kRows;
-  static constexpr int64_t kDepth = 512;  // words of a pass
-  static constexpr int64_t kGrain = 1;    // of them that are multiplied at once
-  static constexpr bool kGathers = true;  // rows of B from where they lie
-  struct Scope {};                        // what a thread needs around its products
+  static constexpr int64_t kDepth = 512;          // words of a pass
+  static constexpr int64_t kGatheredDepth = 576;  // the same where B is gathered
+  static constexpr int64_t kGrain = 1;            // of them that are multiplied at once
+  static constexpr bool kGathers = true;          // rows of B from where they lie
+  struct Scope {};                                // what a thread needs around its products
 
   static void PackLeft(const T* from, int64_t stride, bool along_depth, int64_t depth, int64_t rows, int64_t words,
                        float* out) {
@@ -354,6 +355,7 @@ struct AmxBlock {
   static constexpr int64_t kTile = 16;
   static constexpr int64_t kRows = 2 * kTile, kCols = 2 * kTile;  // four tiles of sums
   static constexpr int64_t kDepth = 192;                          // B's panel and A's rows share the first level cache
+  static constexpr int64_t kGatheredDepth = kDepth;
   static constexpr int64_t kGrain = kTile;
   static constexpr bool kGathers = false;
 
