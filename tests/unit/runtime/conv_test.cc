@@ -107,6 +107,7 @@ const Case kCases[] = {
     {"more padding than image", 2, 8, 8, 3, 5, 3, 1, 1, 7, 6},
     {"padding that leaves out", 2, 8, 8, 16, 16, 3, 1, 1, -2, -3},
     {"deep", 2, 130, 9, 6, 8, 3, 1, 1, 1, 1},
+    {"deep and large", 1, 130, 9, 20, 18, 3, 1, 1, 1, 1},
     {"one image of many rows", 1, 64, 8, 70, 66, 3, 1, 1, 1, 1},
     {"wide window", 1, 4, 8, 24, 24, 7, 2, 1, 3, 3},
     {"small images of a small batch", 3, 24, 40, 7, 9, 3, 1, 1, 1, 1},
