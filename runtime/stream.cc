@@ -28,7 +28,7 @@ constexpr nanoseconds kBusyGap = microseconds(40);
 constexpr nanoseconds kLongSpin = microseconds(50);
 constexpr nanoseconds kShortSpin = microseconds(3);
 constexpr nanoseconds kWaiterSpin = microseconds(10);
-constexpr nanoseconds kLater = microseconds(10'000);
+constexpr nanoseconds kLater = microseconds(100'000);
 
 thread_local const Stream* own_stream = nullptr;
 thread_local void (*later)() = nullptr;

@@ -48,7 +48,7 @@ class Stream {
   bool OnOwnThread() const;
   static const Stream* Running();  // the stream whose task this thread runs; null: none
   static bool RunningClaimed();    // this thread runs a task in the place of the stream's
-  // From a task on the stream's own thread, which calls this between two tasks when nobody has asked so for 10 ms.
+  // From a task on the stream's own thread, which calls this between two tasks when nobody has asked so for 100 ms.
   static void CallLater(void (*call)());
 
  private:

@@ -67,7 +67,7 @@ TEST(Stream, CallsLaterOnItsOwnThreadWhetherIdleOrBusy) {
     EXPECT_EQ(called_later, 1);
     EXPECT_EQ(called_on.load(), own);
     stream.Synchronize();
-    std::this_thread::sleep_for(milliseconds(30));
+    std::this_thread::sleep_for(milliseconds(250));
     EXPECT_EQ(called_later, 1);
   }
 }
