@@ -18,7 +18,7 @@ namespace tpu::host {
 namespace {
 
 constexpr int64_t kMostDepth = 576;  // words of a pass
-constexpr int64_t kBlockRows = 144;  // of A, packed: 288 KiB, of the second level cache
+constexpr int64_t kBlockRows = 128;  // of A, packed: 256 KiB, of the second level cache
 constexpr int64_t kBlockCols = 576;  // of B, packed: 1.1 MiB
 constexpr int64_t kSumRows = 384;    // of C, whose sums are kept in f32 where C is narrower, by kBlockCols
 constexpr int64_t kMostPacked = kMostDepth * kBlockCols;
@@ -149,7 +149,7 @@ void MultiplyWhole(const GemmBlock& g, Out* c, int64_t ldc, bool accumulate) {
           Kernel::PackLeft(left(row + i, p), g.lda, !g.trans_a, depth, std::min(kRows, rows - i), words,
                            packed_a + i * words);
         }
-        if (!in_place) {
+        if (Kernel::kFetchesAhead && !in_place) {
           const int64_t calls = tiles * CeilDiv(cols, kCols);
           next_a = next_rows > 0
                        ? Ahead(left(row + rows, p), g.lda, g.trans_a, next_rows, depth, calls)
@@ -159,9 +159,9 @@ void MultiplyWhole(const GemmBlock& g, Out* c, int64_t ldc, bool accumulate) {
           const int64_t width = std::min(kCols, cols - j), next_width = std::min(kCols, cols - j - width);
           float* const panel = packed_b + j * words;
           if (row == 0) Pack<kCols>(right(p, col + j), g.ldb, g.trans_b, depth, width, words, panel);
-          if (row == 0 && next_width > 0) {
+          if (Kernel::kFetchesAhead && row == 0 && next_width > 0) {
             next_b = Ahead(right(p, col + j + width), g.ldb, g.trans_b, depth, next_width, tiles);
-          } else if (next_rows == 0 && next_width == 0) {
+          } else if (Kernel::kFetchesAhead && next_rows == 0 && next_width == 0) {
             next_b = Ahead(right(p + depth, col), g.ldb, g.trans_b, next_depth, std::min(kCols, cols), tiles);
           }
           for (int64_t i = 0; i < rows; i += kRows) {

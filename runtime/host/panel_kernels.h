@@ -338,6 +338,7 @@ struct Avx512Block : Avx512<T> {
   static constexpr int64_t kGatheredDepth = 576;  // the same where B is gathered
   static constexpr int64_t kGrain = 1;            // of them that are multiplied at once
   static constexpr bool kGathers = true;          // rows of B from where they lie
+  static constexpr bool kFetchesAhead = true;     // a tile takes long enough to fetch much of what is packed next
   struct Scope {};                                // what a thread needs around its products
 
   static void PackLeft(const T* from, int64_t stride, bool along_depth, int64_t depth, int64_t rows, int64_t words,
@@ -358,6 +359,7 @@ struct AmxBlock {
   static constexpr int64_t kGatheredDepth = kDepth;
   static constexpr int64_t kGrain = kTile;
   static constexpr bool kGathers = false;
+  static constexpr bool kFetchesAhead = false;
 
   // The intrinsics of tiles don't tell the compiler which memory they read and write.
   static TPU_INLINE void MemoryFence() { asm volatile("" : : : "memory"); }
