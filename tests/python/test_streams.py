@@ -231,7 +231,7 @@ def test_a_brief_host_kernel_that_fails_is_heard_of_at_the_read():
 
 
 def stream_threads():
-    """OpenMP's threads have the name of the thread that made them."""
+    """Those of default streams and what they made (OpenMP's, TBB's), which has the name of the thread that made it."""
     names = [task.joinpath("comm").read_text().strip() for task in pathlib.Path("/proc/self/task").iterdir()]
     return names.count("tpu-stream-0")
 
@@ -241,12 +241,14 @@ def test_threads_of_host_kernels_are_given_up():
     """Their number would slow the CPU's own kernels for ever: OpenMP counts the threads of all teams."""
     if torch.get_num_threads() < 2:
         pytest.skip("kernels of the CPU have one thread here")
+    time.sleep(1)  # what earlier tests left is given up
+    before = stream_threads()
     x = torch.randn(64, 1 << 14)
     values = x.to("tpu").sort().values
     torch.tpu.synchronize()
-    assert stream_threads() > 1
+    assert stream_threads() > before
     torch.testing.assert_close(values.cpu(), x.sort().values)
     deadline = time.monotonic() + 10
-    while stream_threads() > 1 and time.monotonic() < deadline:
+    while stream_threads() > before and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert stream_threads() == 1
+    assert stream_threads() <= before
