@@ -124,6 +124,7 @@ void MultiplyWhole(const GemmBlock& g, Out* c, int64_t ldc, bool accumulate) {
   constexpr int64_t kElements = kWordBytes / sizeof(T), kGrain = kElements * Kernel::kGrain;
   constexpr int64_t kPass = kElements * Kernel::kDepth;
   static_assert(Kernel::kDepth <= kMostDepth && kPass % kGrain == 0);
+  static_assert(kBlockRows % kRows == 0 && kBlockCols % kCols == 0);
   [[maybe_unused]] const typename Kernel::Scope scope;
   const T* const a = static_cast<const T*>(g.a);
   const T* const b = static_cast<const T*>(g.b);

@@ -44,6 +44,7 @@ TEST(Stream, RunsTasksInOrder) {
 
 std::atomic<int> called_later{0};
 std::atomic<std::thread::id> called_on;
+std::atomic<std::chrono::steady_clock::time_point> called_at;
 
 // Asks to be called later, and does nothing for a while or short tasks; then nobody has asked for longer than that.
 TEST(Stream, CallsLaterOnItsOwnThreadWhetherIdleOrBusy) {
@@ -51,22 +52,25 @@ TEST(Stream, CallsLaterOnItsOwnThreadWhetherIdleOrBusy) {
   std::thread::id own;
   for (bool busy : {false, true}) {
     called_later = 0;
+    std::chrono::steady_clock::time_point asked;
     stream.Enqueue([&] {
       own = std::this_thread::get_id();
+      asked = std::chrono::steady_clock::now();
       Stream::CallLater([] {
-        ++called_later;
+        called_at = std::chrono::steady_clock::now();
         called_on = std::this_thread::get_id();
+        ++called_later;
       });
     });
     stream.Synchronize();
-    EXPECT_EQ(called_later, 0);
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
     while (called_later == 0 && std::chrono::steady_clock::now() < end) {
       if (busy) stream.Enqueue([] { std::this_thread::sleep_for(milliseconds(1)); });
     }
-    EXPECT_EQ(called_later, 1);
-    EXPECT_EQ(called_on.load(), own);
     stream.Synchronize();
+    EXPECT_EQ(called_later, 1);
+    EXPECT_GE(called_at.load() - asked, milliseconds(100));
+    EXPECT_EQ(called_on.load(), own);
     std::this_thread::sleep_for(milliseconds(250));
     EXPECT_EQ(called_later, 1);
   }
