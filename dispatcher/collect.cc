@@ -2,6 +2,7 @@
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/DefaultDtype.h>
 #include <c10/core/Scalar.h>
 
 #include <algorithm>
@@ -32,7 +33,8 @@ enum Tag : uint64_t {
   kListTag,
   kDoubleTag,
   kStringTag,
-  kComplexTag
+  kComplexTag,
+  kDefaultTypeTag
 };
 
 // An out= tensor is written, not read.
@@ -128,6 +130,9 @@ void Collected::Collect(const Operator& op, at::ArrayRef<c10::IValue> arguments)
 
 void Collected::Finish(const Operator& op) {
   if (op.has_products) words.push_back(static_cast<uint64_t>(ProductPrecision()));
+  // torch.set_default_dtype: what integers divided are, and a number makes of them.
+  const c10::ScalarType type = c10::get_default_dtype_as_scalartype();
+  if (C10_UNLIKELY(type != c10::ScalarType::Float)) words.push_back(Word(kDefaultTypeTag, static_cast<uint64_t>(type)));
   device = DeviceSoFar();
 }
 

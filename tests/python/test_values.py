@@ -43,6 +43,21 @@ def test_promotion_with_numbers(dtype, number):
     check(lambda x: (x + number, x * number, number * x), sample(dtype))
 
 
+def test_promotion_follows_the_default_dtype():
+    def program(x):
+        return x / x, x / 2, x * 2.0, x * 1j, x.sqrt(), torch.compile(lambda y: y / 2, backend="tpu")(x)
+
+    default = torch.get_default_dtype()
+    try:
+        for dtype in (torch.float32, torch.float64, torch.float32):
+            torch.set_default_dtype(dtype)
+            complex_dtype = torch.complex128 if dtype == torch.float64 else torch.complex64
+            results = program(torch.arange(1, 4, device="tpu"))
+            assert [r.dtype for r in results] == [dtype] * 3 + [complex_dtype] + [dtype] * 2
+    finally:
+        torch.set_default_dtype(default)
+
+
 @pytest.mark.parametrize("a,b", itertools.product(DTYPES, DTYPES))
 def test_casts(a, b):
     check(lambda x: x.to(b), sample(a))
