@@ -277,6 +277,17 @@ bool HasKernel(const Operator& op, const Call& call) {
   return op.recorded.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU) || Engine::Get().backend().CanLower(call);
 }
 
+// Operators of numbers alone may fill an out= tensor in the shape that it has, if the number of elements is right:
+// arange and linspace do.
+bool MayKeepShapeOfOut(const Operator& op, at::ArrayRef<c10::IValue> arguments, const Collected& collected,
+                       const Signature& s) {
+  const auto& layouts = collected.layouts;
+  const bool numbers = std::all_of(layouts.begin(), layouts.end(), [](const Layout* l) { return l == nullptr; });
+  if (!numbers || op.out.size() != 1 || s.results.size() != 1) return false;
+  const at::Tensor& out = arguments[op.out[0]].toTensor();
+  return out.sizes() != s.results[0]->sizes() && out.numel() == s.results[0]->type.elements();
+}
+
 // A call whose results' sizes depend on data: recordable where the backend can make them at their largest.
 void DescribeBounded(const Operator& op, at::ArrayRef<c10::IValue> arguments, const Collected& collected, Draft& d) {
   d.signature->recordable = false;
@@ -357,7 +368,8 @@ SignatureRef Infer(const Operator& op, at::ArrayRef<c10::IValue> arguments, cons
   if (!op.functional_form) d.kernel->mutated = op.mutated;
   const HostCheck check = CheckOnHost(op, *d.call, collected, arguments, inference->returns);
   DescribeResults(op, *inference, d);
-  s->recordable = check.AllowsToRecord(*d.call) && HasKernel(op, *d.call) && !WritesOverItself(op, arguments);
+  s->recordable = check.AllowsToRecord(*d.call) && HasKernel(op, *d.call) && !WritesOverItself(op, arguments) &&
+                  !MayKeepShapeOfOut(op, arguments, collected, *s);
   if (!s->recordable) {
     s->refused = check.complaint != nullptr;
     return d.Finish();

@@ -61,7 +61,10 @@ at::Tensor MakeEmpty(const Layout* layout, c10::DeviceIndex device) {
 at::Tensor EmptyStrided(c10::IntArrayRef size, c10::IntArrayRef stride, std::optional<c10::ScalarType> dtype,
                         std::optional<c10::Layout>, std::optional<c10::Device> device, std::optional<bool>) {
   at::detail::check_size_nonnegative(size);
+  TORCH_CHECK(size.size() == stride.size(), "dimensionality of sizes (", size.size(),
+              ") must match dimensionality of strides (", stride.size(), ")");
   const c10::ScalarType type = c10::dtype_or_default(dtype);
+  at::detail::computeStorageNbytes(size, stride, c10::elementSize(type));  // raises where there is no such size
   if (InferringStructured()) return StructuredStandIn(size, stride, type, IndexOf(device));
   return MakeEmpty(InternLayout(type, size, stride), IndexOf(device));
 }

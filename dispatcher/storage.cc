@@ -42,6 +42,8 @@ c10::Allocator* TheAllocator() {
 
 c10::intrusive_ptr<c10::StorageImpl> Make(c10::StorageImpl::use_byte_size_t, c10::SymInt bytes, c10::DataPtr data,
                                           c10::Allocator*, bool) {
+  // UntypedStorage.__getitem__ of a slice: another storage over a part of one's memory.
+  TORCH_CHECK(!data.get_context(), "tpu: a storage's slice would share its memory; slice a tensor over it instead");
   const c10::DeviceIndex device = data ? data.device().index() : c10::DeviceIndex{-1};
   return c10::make_intrusive<TpuStorage>(static_cast<size_t>(bytes.expect_int()),
                                          device < 0 ? static_cast<c10::DeviceIndex>(CurrentDevice()) : device);

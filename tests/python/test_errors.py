@@ -275,6 +275,33 @@ def test_an_out_tensor_that_is_resized_is_warned_of_as_on_the_cpu():
     assert heard["tpu"] == heard["cpu"]
 
 
+@pytest.mark.parametrize("fill", [torch.arange, torch.linspace], ids=["arange", "linspace"])
+def test_an_out_tensor_of_as_many_elements_keeps_its_sizes(fill):
+    arguments = (0, 4) if fill is torch.arange else (0, 3, 4)
+    for make in (lambda x: x[:, 1:], lambda x: x[:, :2].clone().t(), lambda x: x[0]):
+        outs = {d: make(torch.zeros(2, 3, device=d)) for d in ("cpu", "tpu")}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for out in outs.values():
+                fill(*arguments, out=out)
+        assert outs["tpu"].stride() == outs["cpu"].stride()
+        torch.testing.assert_close(outs["tpu"].cpu(), outs["cpu"])
+
+
+def test_strides_that_no_storage_has_are_refused():
+    x = torch.zeros(2, device="tpu")
+    for sizes, strides in (((2,), ()), ((1, 2), (1,)), ((2,), (-1,))):
+        with pytest.raises(RuntimeError, match="strides"):
+            x.new_empty_strided(sizes, strides)
+
+
+def test_a_slice_of_a_storage_is_refused():
+    storage = torch.ones(4, device="tpu").untyped_storage()
+    assert storage[3] == 63
+    with pytest.raises(RuntimeError, match="share its memory"):
+        storage[:4]
+
+
 def test_what_is_read_and_written_keeps_its_sizes():
     x, y = torch.randn(3, 1, 2, device="tpu"), torch.randn(3, 2, device="tpu")
     calls = [
