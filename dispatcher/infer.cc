@@ -277,6 +277,16 @@ bool HasKernel(const Operator& op, const Call& call) {
   return op.recorded.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU) || Engine::Get().backend().CanLower(call);
 }
 
+// A list's numbers are operands each, which complex ones are too wide for.
+bool ListsComplexNumbers(const Operator& op, at::ArrayRef<c10::IValue> arguments) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (op.kinds[i] != ArgumentKind::kScalarList || arguments[i].isNone()) continue;
+    const auto list = arguments[i].toListRef();
+    if (std::any_of(list.begin(), list.end(), [](const c10::IValue& n) { return n.isComplexDouble(); })) return true;
+  }
+  return false;
+}
+
 // Operators of numbers alone may fill an out= tensor in the shape that it has, if the number of elements is right:
 // arange and linspace do.
 bool MayKeepShapeOfOut(const Operator& op, at::ArrayRef<c10::IValue> arguments, const Collected& collected,
@@ -324,7 +334,7 @@ SignatureRef Infer(const Operator& op, at::ArrayRef<c10::IValue> arguments, cons
   Metrics::Get().inferences.fetch_add(1, std::memory_order_relaxed);
   Draft d;
   Signature* const s = d.signature.get();
-  if (!op.returns_tensors) {
+  if (!op.returns_tensors || ListsComplexNumbers(op, arguments)) {
     s->recordable = false;
     return d.Finish();
   }

@@ -591,3 +591,15 @@ def test_isin(metrics):
 
     check(program, torch.arange(24).reshape(2, 3, 4) % 7, torch.tensor([[3, 5], [-1, 0]]))
     assert not torch.tpu.explain().host_kernels
+
+
+def test_lists_of_complex_numbers():
+    numbers = [1 + 2j, 3, 0.5, True]
+
+    def program(*xs):
+        added = torch._foreach_add(list(xs), numbers)
+        torch._foreach_mul_(added, numbers)
+        return (*added, *torch._foreach_addcmul(list(xs), list(xs), list(xs), numbers))
+
+    check(program, *[torch.randn(n, n, dtype=torch.complex64) for n in (2, 3, 4, 5)])
+    check(lambda x: torch._foreach_add([x, x], [1j, 2]), torch.arange(3.0))
