@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from helpers import nobody_waited, run_python
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 DRAWS = {
     "rand": lambda: torch.rand(7, 9, device="tpu"),
@@ -179,6 +180,13 @@ def test_state_functions():
     assert torch.equal(inside, torch.rand(4, device="tpu").cpu())
     assert torch.tpu.seed() != 11
     assert len(torch.tpu.default_generators) == torch.tpu.device_count()
+
+
+def test_state_is_read_while_tensors_are_fake():
+    state = torch.tpu.get_rng_state()
+    with FakeTensorMode():
+        found = torch.tpu.get_rng_state()
+    assert torch.equal(found, state)
 
 
 def test_manual_seed_covers_tpu_and_creates_no_device():
