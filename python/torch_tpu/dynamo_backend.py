@@ -15,6 +15,7 @@ import torch
 from torch._dynamo import graph_bytecode_inputs
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import default_partition
+from torch._guards import TracingContext
 from torch._higher_order_ops.flex_attention import flex_attention, sdpa_dense
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils._pytree import tree_leaves
@@ -36,20 +37,30 @@ def tpu(gm, example_inputs, *, mode=None, options=None):
     def compiler(graph, _):
         return _compiled(graph, wait)
 
+    def forward_compiler(graph, inputs):
+        _donate_nothing()
+        return compiler(graph, inputs)
+
     _spell_out_flex_attention(gm)
 
     backend = aot_autograd(
-        fw_compiler=compiler,
+        fw_compiler=forward_compiler,
         bw_compiler=compiler,
         inference_compiler=compiler,
         partition_fn=default_partition,
         keep_inference_input_mutations=True,
     )
-    # Launches find out by themselves which buffers nobody needs any more, so that retain_graph=True stays possible.
-    with torch._functorch.config.patch(donated_buffer=False):
-        run = backend(gm, example_inputs)
+    run = backend(gm, example_inputs)
     _store_no_stream_unless_named(gm)
     return run
+
+
+def _donate_nothing():
+    """Launches find out by themselves which buffers nobody needs any more, so that retain_graph=True stays possible.
+    (AOTAutograd refuses it for what was compiled with the setting off and runs with it on, so the setting stays.)"""
+    metadata = TracingContext.get().fw_metadata
+    if metadata.bw_donated_idxs:
+        metadata.bw_donated_idxs.clear()  # a list that AOTAutograd's other descriptions of the graph share
 
 
 def _spell_out_flex_attention(gm):
