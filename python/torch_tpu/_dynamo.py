@@ -148,7 +148,15 @@ def _repeat_random_numbers(module):
     def replaces(operator):
         key = torch._C.DispatchKey.BackendSelect
         original = operator.py_kernels.pop(key)
-        return lambda make: operator.py_impl(key)(functools.wraps(original)(make(original)))
+
+        def register(make):
+            ours = operator.py_impl(key)(functools.wraps(original)(make(original)))
+            cells = [c for of_mode in operator.python_key_table.values() for c in of_mode.__closure__ or ()]
+            for cell in cells:  # what modes (of tracing) call directly
+                if cell.cell_contents is original:
+                    cell.cell_contents = ours
+
+        return register
 
     def device_of(args, kwargs):
         device = kwargs.get("device") or next((a.device for a in args if isinstance(a, torch.Tensor)), "cpu")

@@ -424,24 +424,6 @@ def test_checkpoint_with_dropout(metrics):
     assert metrics()["graph_calls_uncaptured"] == 0
 
 
-def test_checkpoint_keeps_the_generators_state_as_a_tensor():
-    model = nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.5)).to("tpu")
-    there = compiled(lambda x: checkpoint(model, x, use_reentrant=False))
-    eager = torch.ones(20, 6, device="tpu", requires_grad=True)
-    torch.manual_seed(3)
-    expected = checkpoint(model, eager, use_reentrant=False)
-    expected.sum().backward()
-    x = torch.ones(20, 6, device="tpu", requires_grad=True)
-    with torch._inductor.config.patch(fallback_random=True):
-        torch.manual_seed(3)
-        y = there(x)
-        later = torch.rand(2, device="tpu")
-        y.sum().backward()
-    torch.testing.assert_close(y, expected)
-    torch.testing.assert_close(x.grad, eager.grad)
-    assert not torch.equal(later, torch.rand(2, device="tpu"))  # the backward has not set the generator back
-
-
 @pytest.mark.parametrize("make", [torch.optim.SGD, torch.optim.AdamW], ids=["sgd", "adamw"])
 def test_compiled_optimizer(make):
     def optimizer(parameters):
