@@ -34,8 +34,9 @@ enum Word : uint64_t { kNone = 3, kBool, kInt, kFloat };  // beside those of dis
 class CompiledGraph {
  public:
   // `run`: the graph as a Python function of its inputs. `wait`: calls are fragments of their own, and the first of a
-  // kind returns when they are compiled.
-  CompiledGraph(py::object run, bool wait) : run_(std::move(run)), wait_(wait) {}
+  // kind returns when they are compiled. `device`: where all of its tensors are.
+  CompiledGraph(py::object run, bool wait, int device)
+      : run_(std::move(run)), wait_(wait), device_(static_cast<c10::DeviceIndex>(device)) {}
 
   py::object Call(py::list inputs) {
     Metrics::Get().graph_calls.fetch_add(1, std::memory_order_relaxed);
@@ -47,7 +48,7 @@ class CompiledGraph {
         return RunUncaptured(inputs, std::string("an input is a ") + Py_TYPE(object)->tp_name + " of another kind");
       }
     }
-    CurrentStream(CurrentDevice());  // makes the devices
+    CurrentStream(device_);  // makes the devices
     if (Engine::Get().mode() != Mode::kFused) return Run(inputs);
     bool is_new = false;
     const std::shared_ptr<const Captured> found = Find(inputs, in, &is_new);
@@ -99,7 +100,7 @@ class CompiledGraph {
   std::shared_ptr<const Captured> Make(const py::list& inputs, const std::vector<GraphInput>& in) {
     auto captured = std::make_shared<Captured>();
     try {
-      GraphCapture capture(in);
+      GraphCapture capture(in, device_);
       py::list arguments;
       for (size_t i = 0; i < in.size(); ++i) {
         const at::Tensor& placeholder = capture.placeholders()[i];
@@ -134,10 +135,10 @@ class CompiledGraph {
     }
     PyList_SetSlice(inputs.ptr(), 0, PyList_GET_SIZE(inputs.ptr()), nullptr);
     const CompileAtOnce compiled;
-    if (wait_) Engine::Get().CutStream(CurrentStream(), CutReason::kContent, "compiled graph");
+    if (wait_) Engine::Get().CutStream(CurrentStream(device_), CutReason::kContent, "compiled graph");
     std::vector<at::Tensor> tensors = found.graph->Replay(in);
     if (wait_) {
-      Engine::Get().CutStream(CurrentStream(), CutReason::kContent, "compiled graph");
+      Engine::Get().CutStream(CurrentStream(device_), CutReason::kContent, "compiled graph");
       py::gil_scoped_release release;
       if (is_new) Engine::Get().WaitForCompiles();
     }
@@ -168,6 +169,7 @@ class CompiledGraph {
 
   py::object run_;
   const bool wait_;
+  const c10::DeviceIndex device_;
   std::vector<uint64_t> words_, latest_words_;  // of the inputs: words_ is scratch
   std::shared_ptr<const Captured> latest_;
   absl::flat_hash_map<std::vector<uint64_t>, std::shared_ptr<const Captured>> captures_;
@@ -177,7 +179,7 @@ class CompiledGraph {
 
 void BindGraphs(py::module_& m) {
   py::class_<CompiledGraph>(m, "CompiledGraph", py::dynamic_attr())
-      .def(py::init<py::object, bool>(), py::arg("run"), py::arg("wait") = false)
+      .def(py::init<py::object, bool, int>(), py::arg("run"), py::arg("wait") = false, py::arg("device") = 0)
       .def("__call__", &CompiledGraph::Call);
 }
 

@@ -1,7 +1,7 @@
 #include "dispatcher/generator.h"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 
 #include <cstring>
@@ -38,8 +38,8 @@ void PhiloxGenerator::set_state(const c10::TensorImpl& state) {
 }
 
 c10::intrusive_ptr<c10::TensorImpl> PhiloxGenerator::get_state() const {
-  at::Tensor state =
-      at::empty({static_cast<int64_t>(kStateBytes)}, at::TensorOptions().dtype(at::kByte).device(at::kCPU));
+  // Not dispatched: modes that make tensors without memory (FakeTensorMode) must not make this one.
+  const at::TensorBase state = at::detail::empty_cpu({static_cast<int64_t>(kStateBytes)}, at::kByte);
   auto* bytes = static_cast<char*>(state.mutable_data_ptr());
   std::memcpy(bytes, &state_->seed, 8);
   std::memcpy(bytes + 8, &state_->offset, 8);

@@ -75,10 +75,10 @@ bool Describe(const at::Generator& generator, GraphInput& input, std::vector<uin
   return generator.device().type() == c10::DeviceType::PrivateUse1;
 }
 
-GraphCapture::GraphCapture(absl::Span<const GraphInput> inputs) {
+GraphCapture::GraphCapture(absl::Span<const GraphInput> inputs, c10::DeviceIndex device) {
   graph_->num_inputs_ = inputs.size();
   graph_->kept_.resize(inputs.size());
-  graph_->device_ = static_cast<c10::DeviceIndex>(CurrentDevice());
+  graph_->device_ = device;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const GraphInput& in = inputs[i];
     graph_->input_slots_.push_back(-1);
@@ -96,7 +96,8 @@ GraphCapture::GraphCapture(absl::Span<const GraphInput> inputs) {
 
 void GraphCapture::AddTensor(const at::Tensor& tensor, const Layout* base) {
   const Layout* layout = LayoutOf(*tensor.unsafeGetTensorImpl());
-  graph_->device_ = tensor.device().index();
+  TORCH_CHECK_NOT_IMPLEMENTED(tensor.device().index() == graph_->device_, "tpu: an input is on ",
+                              tensor.device().str());
   ValueRef value = capture_.AddInput(base->type, &graph_->input_slots_.back());
   bases_.back() = MakeTensor(std::move(value), base, tensor.device().index());
   placeholders_.back() = layout == base ? bases_.back() : Over(bases_.back().storage(), layout, 0);
@@ -115,9 +116,9 @@ void GraphCapture::FindWrites() {
 
 CapturedGraph::Output GraphCapture::FindOutput(const at::Tensor& tensor) {
   CapturedGraph::Output out;
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      tensor.device().type() == c10::DeviceType::PrivateUse1 && !tensor.is_conj() && !tensor.is_neg(),
-      "tpu: an output is on ", tensor.device().str(), " or lazily conjugated or negated");
+  TORCH_CHECK_NOT_IMPLEMENTED(tensor.device() == c10::Device(c10::DeviceType::PrivateUse1, graph_->device_) &&
+                                  !tensor.is_conj() && !tensor.is_neg(),
+                              "tpu: an output is on ", tensor.device().str(), " or lazily conjugated or negated");
   const c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
   for (size_t i = 0; i < placeholders_.size(); ++i) {
     if (!placeholders_[i].defined() || placeholders_[i].storage().unsafeGetStorageImpl() != storage) continue;

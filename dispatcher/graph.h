@@ -82,7 +82,8 @@ class CapturedGraph {
 
 class GraphCapture {
  public:
-  explicit GraphCapture(absl::Span<const GraphInput> inputs);
+  // For a graph whose tensors are all on `device`.
+  GraphCapture(absl::Span<const GraphInput> inputs, c10::DeviceIndex device);
 
   // By input: what the graph is to be run on; undefined where it is no tensor of tpu.
   const std::vector<at::Tensor>& placeholders() const { return placeholders_; }

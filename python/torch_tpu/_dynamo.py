@@ -138,6 +138,55 @@ def _register_random(module):
     module.register_graphsafe_rng_device_type("tpu")
 
 
+def _repeat_random_numbers(module):
+    """For graphs whose backward draws again what the forward drew, where the generator's state is kept as a tensor (of
+    several devices, or with Inductor's fallback_random). The devices that torch does it on stand in its code."""
+    import torch
+
+    from torch_tpu import tpu
+
+    def replaces(operator):
+        key = torch._C.DispatchKey.BackendSelect
+        original = operator.py_kernels.pop(key)
+
+        def register(make):
+            ours = operator.py_impl(key)(functools.wraps(original)(make(original)))
+            cells = [c for of_mode in operator.python_key_table.values() for c in of_mode.__closure__ or ()]
+            for cell in cells:  # what modes (of tracing) call directly
+                if cell.cell_contents is original:
+                    cell.cell_contents = ours
+
+        return register
+
+    def device_of(args, kwargs):
+        device = kwargs.get("device") or next((a.device for a in args if isinstance(a, torch.Tensor)), "cpu")
+        return torch.device(device)
+
+    @replaces(module.run_and_save_rng_state)
+    def _save(original):
+        def run(op, *args, **kwargs):
+            device = device_of(args, kwargs)
+            if device.type != "tpu":
+                return original(op, *args, **kwargs)
+            return tpu.get_rng_state(device), op(*args, **kwargs)
+
+        return run
+
+    @replaces(module.run_with_rng_state)
+    def _restore(original):
+        def run(state, op, *args, **kwargs):
+            device = device_of(args, kwargs)
+            if device.type != "tpu":
+                return original(state, op, *args, **kwargs)
+            current = tpu.get_rng_state(device)
+            tpu.set_rng_state(state, device)
+            result = op(*args, **kwargs)
+            tpu.set_rng_state(current, device)
+            return result
+
+        return run
+
+
 def _keep_steps_on_the_device(module):
     """A compiled optimizer that starts there counts its steps on the device, as on those that torch lists by name."""
     original = module.OptimizerVariable._set_capturable
@@ -202,6 +251,7 @@ _ON_IMPORT = {
     "torch._dynamo.trace_rules": _run_our_python_as_it_is,
     "torch._dynamo.device_interface": _register_interface,
     "torch._functorch._aot_autograd.utils": _register_random,
+    "torch._prims.rng_prims": _repeat_random_numbers,
     "torch._dynamo.variables.optimizer": _keep_steps_on_the_device,
     "torch._inductor.compile_fx": _take_over_inductor,
 }

@@ -2,8 +2,9 @@
 
 A graph is run once over placeholders and what it records is kept (torch_tpu._C.CompiledGraph); calls replay that. So
 lowerings, fragments, cache and tiers are those of eager mode, and there is no second list of operators. Nodes that a
-capture can't hold (tensors of the CPU, results whose size depends on data, control flow, collectives) stay Python: the
-graph is split around them, and they run operation by operation. The branches and bodies of control flow are graphs of
+capture can't hold (tensors of the CPU or of several devices, results whose size depends on data, control flow,
+collectives) stay Python: the graph is split around them, and they run operation by operation. A capture is of one
+device. The branches and bodies of control flow are graphs of
 their own, compiled alike: Python chooses and counts, no more.
 
 options={"wait": True}: the first call with inputs of a kind returns when all it needs is compiled.
@@ -15,6 +16,7 @@ import torch
 from torch._dynamo import graph_bytecode_inputs
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import default_partition
+from torch._guards import TracingContext
 from torch._higher_order_ops.flex_attention import flex_attention, sdpa_dense
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils._pytree import tree_leaves
@@ -36,20 +38,30 @@ def tpu(gm, example_inputs, *, mode=None, options=None):
     def compiler(graph, _):
         return _compiled(graph, wait)
 
+    def forward_compiler(graph, inputs):
+        _donate_nothing()
+        return compiler(graph, inputs)
+
     _spell_out_flex_attention(gm)
 
     backend = aot_autograd(
-        fw_compiler=compiler,
+        fw_compiler=forward_compiler,
         bw_compiler=compiler,
         inference_compiler=compiler,
         partition_fn=default_partition,
         keep_inference_input_mutations=True,
     )
-    # Launches find out by themselves which buffers nobody needs any more, so that retain_graph=True stays possible.
-    with torch._functorch.config.patch(donated_buffer=False):
-        run = backend(gm, example_inputs)
+    run = backend(gm, example_inputs)
     _store_no_stream_unless_named(gm)
     return run
+
+
+def _donate_nothing():
+    """Launches find out by themselves which buffers nobody needs any more, so that retain_graph=True stays possible.
+    (AOTAutograd refuses it for what was compiled with the setting off and runs with it on, so the setting stays.)"""
+    metadata = TracingContext.get().fw_metadata
+    if metadata.bw_donated_idxs:
+        metadata.bw_donated_idxs.clear()  # a list that AOTAutograd's other descriptions of the graph share
 
 
 def _spell_out_flex_attention(gm):
@@ -83,8 +95,8 @@ def _compiled(gm, wait):
     parts = _parts(gm.graph)
     if len(parts) > 1:
         return _Split(gm, parts, wait)
-    if parts and parts[0][0]:
-        return _captured(gm, wait)
+    if parts and parts[0][0] is not None:
+        return _captured(gm, wait, parts[0][0])
 
     def call(inputs):
         arguments = tuple(inputs)
@@ -95,8 +107,8 @@ def _compiled(gm, wait):
     return call
 
 
-def _captured(gm, wait):
-    graph = _C.CompiledGraph(gm, wait)
+def _captured(gm, wait, device):
+    graph = _C.CompiledGraph(gm, wait, device)
     graph._boxed_call = True
     return graph
 
@@ -114,7 +126,7 @@ class _Split:
             for used in [u for n in members for u in n.all_input_nodes]:
                 last.setdefault(used, number)
         self._parts = []
-        for number, (captured, members) in enumerate(parts):
+        for number, (device, members) in enumerate(parts):
             inside = set(members)
             needed = [u for n in members for u in n.all_input_nodes if u not in inside and u.op != "get_attr"]
             inputs = list(dict.fromkeys(needed))
@@ -130,7 +142,9 @@ class _Split:
             graph.output(tuple(copies[n] for n in outputs))
             part = torch.fx.GraphModule(gm, graph)
             done = [n for n in inputs if last[n] == number]
-            self._parts.append((_captured(part, wait) if captured else part, captured, inputs, outputs, done))
+            captured = device is not None
+            run = _captured(part, wait, device) if captured else part
+            self._parts.append((run, captured, inputs, outputs, done))
         self._constants = {n: getattr(gm, n.target) for n in self._output.all_input_nodes if n.op == "get_attr"}
 
     def __call__(self, inputs):
@@ -172,32 +186,39 @@ def _is_control_flow(target):
 
 
 def _parts(graph):
-    """The nodes that are calls in order, as a list of (captured, nodes): neighbours of one kind are together.
+    """The nodes that are calls in order, as a list of (device to capture for, or None; nodes): neighbours are together.
 
     What the CPU computes from the CPU's inputs comes first, so that it splits nothing.
     """
     calls = [n for n in graph.nodes if n.op not in ("placeholder", "get_attr", "output")]
-    python = set()
+    devices = {node: _devices(node) for node in calls}
+    home = next((min(found) for found in devices.values() if found), 0)  # of nodes without tensors
+    kinds = {}
     for node in calls:
-        if _stays_python(node) or (node.target is operator.getitem and node.args[0] in python):
-            python.add(node)
-    if not python:
-        return [(True, calls)] if calls else []
+        of_python = node.target is operator.getitem and kinds.get(node.args[0], home) is None
+        stays = _stays_python(node) or of_python or len(devices[node]) > 1
+        kinds[node] = None if stays else min(devices[node], default=home)
+    if len(set(kinds.values())) == 1 and None not in kinds.values():
+        return [(home, calls)]
     first, late = [], set()
     for node in calls:
-        if node in python and not _writes(node) and late.isdisjoint(node.all_input_nodes):
+        if kinds[node] is None and not _writes(node) and late.isdisjoint(node.all_input_nodes):
             first.append(node)
         else:
             late.add(node)
-    parts = [(False, first)] if first else []
+    parts = [(None, first)] if first else []
     for node in calls:
         if node not in late:
             continue
-        captured = node not in python
-        if not parts or (parts[-1][0] != captured and not _is_neutral(node)):
-            parts.append((captured, []))
+        if not parts or (parts[-1][0] != kinds[node] and not _is_neutral(node)):
+            parts.append((kinds[node], []))
         parts[-1][1].append(node)
     return parts
+
+
+def _devices(node):
+    """The indices of the devices that the tensors it takes and makes are on."""
+    return {t.device.index for t in _tensors([node, node.args, node.kwargs]) if t.device.type == "tpu"}
 
 
 def _tensors(thing):

@@ -90,12 +90,19 @@ def test_module_forward_and_backward(metrics):
     assert (found["graph_captures"], found["graph_calls"], found["graph_calls_uncaptured"]) == (2, 6, 0)
 
 
-def test_backward_twice():
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("before", [0, 1])
+def test_backward_twice(dynamic, before):
     a = torch.randn(4, device="tpu", requires_grad=True)
-    y = compiled(lambda a: (a.sin() * a).sum())(a)
+    there = compiled(lambda a: ((a.sin() * a).exp() * a.cos()).sum(), dynamic=dynamic)
+    for _ in range(before):
+        there(a).backward()
+    y = there(a)
     first = torch.autograd.grad(y, a, retain_graph=True)
     torch.testing.assert_close(torch.autograd.grad(y, a), first)
-    assert_same(a.detach().cpu().cos() * a.detach().cpu() + a.detach().cpu().sin(), first[0])
+    b = a.detach().cpu().requires_grad_()
+    ((b.sin() * b).exp() * b.cos()).sum().backward()
+    assert_same(b.grad, first[0])
 
 
 @pytest.mark.parametrize("mode", ["fused", "strict", "debug"])

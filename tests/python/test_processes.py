@@ -455,6 +455,35 @@ def test_several_devices():
     )
 
 
+def test_compiled_graphs_of_several_devices():
+    run_python(
+        """
+        import torch
+
+        def run(a, b):
+            c = (a * 2).to("tpu:1") + b
+            return a + 1, b - 1, c, torch.full((2,), 3.0, device="tpu:1"), torch.rand_like(b), c.to("tpu:0") * a
+
+        def only_made_there(a):
+            return torch.zeros(3, device="tpu:1"), a + 1
+
+        a = torch.ones(3, device="tpu:0", requires_grad=True)
+        b = torch.ones(3, device="tpu:1", requires_grad=True)
+        for function, inputs in [(run, (a, b)), (only_made_there, (a,)), (only_made_there, (b,))]:
+            expected, found = function(*inputs), torch.compile(function, backend="tpu")(*inputs)
+            assert [t.device for t in found] == [t.device for t in expected]
+            for x, y in zip(expected[:4], found[:4]):
+                torch.testing.assert_close(x, y)
+        found = torch.compile(run, backend="tpu")(a, b)
+        (found[0].sum() + found[2].sum().to("tpu:0") + found[5].sum()).backward()
+        assert a.grad.device == a.device and b.grad.device == b.device
+        assert a.grad.tolist() == [1 + 2 + 5] * 3 and b.grad.tolist() == [1 + 1] * 3
+        assert torch.tpu.metrics()["graph_calls"] > 0 and torch.tpu.metrics()["graph_calls_uncaptured"] == 0
+        """,
+        {"TORCH_TPU_DEVICES": "2"},
+    )
+
+
 @pytest.mark.parametrize("devices", [1, 2])
 def test_data_parallel(devices):
     run_python(

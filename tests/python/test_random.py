@@ -3,7 +3,10 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import nobody_waited, run_python
+from helpers import compiled, nobody_waited, run_python
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils.checkpoint import checkpoint
 
 DRAWS = {
     "rand": lambda: torch.rand(7, 9, device="tpu"),
@@ -179,6 +182,42 @@ def test_state_functions():
     assert torch.equal(inside, torch.rand(4, device="tpu").cpu())
     assert torch.tpu.seed() != 11
     assert len(torch.tpu.default_generators) == torch.tpu.device_count()
+
+
+def test_state_is_read_while_tensors_are_fake():
+    state = torch.tpu.get_rng_state()
+    with FakeTensorMode():
+        found = torch.tpu.get_rng_state()
+    assert torch.equal(found, state)
+
+
+def test_compiled_checkpoint_keeps_the_generators_state_as_a_tensor():
+    model = torch.nn.Sequential(torch.nn.Linear(6, 6), torch.nn.Dropout(0.5)).to("tpu")
+    there = compiled(lambda x: checkpoint(model, x, use_reentrant=False))
+    eager = torch.ones(20, 6, device="tpu", requires_grad=True)
+    torch.manual_seed(3)
+    expected = checkpoint(model, eager, use_reentrant=False)
+    expected.sum().backward()
+    x = torch.ones(20, 6, device="tpu", requires_grad=True)
+    with torch._inductor.config.patch(fallback_random=True):
+        torch.manual_seed(3)
+        y = there(x)
+        later = torch.rand(2, device="tpu")
+        y.sum().backward()
+    torch.testing.assert_close(y, expected)
+    torch.testing.assert_close(x.grad, eager.grad)
+    assert not torch.equal(later, torch.rand(2, device="tpu"))  # the backward has not set the generator back
+
+
+def test_traced_operators_that_draw_again():
+    save, restore = torch._prims.rng_prims.run_and_save_rng_state, torch._prims.rng_prims.run_with_rng_state
+
+    def drawn_twice():
+        state, first = save(torch.ops.aten.rand.default, [4], device="tpu")
+        return first, restore(state, torch.ops.aten.rand.default, [4], device="tpu")
+
+    first, second = make_fx(drawn_twice)()()
+    assert torch.equal(first, second)
 
 
 def test_manual_seed_covers_tpu_and_creates_no_device():
