@@ -144,6 +144,8 @@ struct Collected {
 
  private:
   c10::DeviceIndex DeviceSoFar() const;  // the tensors', else the current one
+  void MeetDevice(const Operator& op, c10::DeviceIndex index);
+  void AddOut(const Operator& op, const at::Tensor& tensor);
   void AddTensor(const Operator& op, const at::Tensor& tensor, bool in_list);
   void AddTemporary(const Operator& op, at::Tensor tensor, bool in_list);
   void AddHostTensor(const Operator& op, const at::Tensor& tensor, bool in_list);

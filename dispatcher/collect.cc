@@ -37,14 +37,6 @@ enum Tag : uint64_t {
   kDefaultTypeTag
 };
 
-// An out= tensor is written, not read.
-const Layout* OutLayout(const Operator& op, const at::Tensor& tensor) {
-  TORCH_CHECK(tensor.device().type() == c10::DeviceType::PrivateUse1,
-              "Expected all tensors to be on the same device, but the out= tensor of ", op.name, " is on ",
-              tensor.device().str());
-  return LayoutOf(*tensor.unsafeGetTensorImpl());
-}
-
 bool IsHostNumber(const c10::IValue& item) {
   return item.isTensor() && item.toTensor().defined() && item.toTensor().is_cpu() && item.toTensor().dim() == 0;
 }
@@ -86,7 +78,7 @@ void Collected::Collect(const Operator& op, at::ArrayRef<c10::IValue> arguments)
       continue;
     }
     if (op.IsOut(static_cast<int>(i))) {
-      for (const at::Tensor& t : TensorsOf(value)) words.push_back(reinterpret_cast<uintptr_t>(OutLayout(op, t)));
+      for (const at::Tensor& t : TensorsOf(value)) AddOut(op, t);
       continue;
     }
     switch (op.kinds[i]) {
@@ -150,6 +142,22 @@ void Collected::Add(const Operator& op, size_t argument, const c10::Scalar& numb
   }
 }
 
+void Collected::MeetDevice(const Operator& op, c10::DeviceIndex index) {
+  TORCH_CHECK(device < 0 || device == index,
+              "Expected all tensors to be on the same device, but found at least two devices, tpu:", int{device},
+              " and tpu:", int{index}, "! (when checking arguments of ", op.name, ")");
+  device = index;
+}
+
+// An out= tensor is written, not read.
+void Collected::AddOut(const Operator& op, const at::Tensor& tensor) {
+  TORCH_CHECK(tensor.device().type() == c10::DeviceType::PrivateUse1,
+              "Expected all tensors to be on the same device, but the out= tensor of ", op.name, " is on ",
+              tensor.device().str());
+  MeetDevice(op, tensor.device().index());
+  words.push_back(reinterpret_cast<uintptr_t>(LayoutOf(*tensor.unsafeGetTensorImpl())));
+}
+
 void Collected::AddTemporary(const Operator& op, at::Tensor tensor, bool in_list) {
   temporaries.push_back(std::move(tensor));
   AddTensor(op, temporaries.back(), in_list);
@@ -172,11 +180,7 @@ void Collected::AddTensor(const Operator& op, const at::Tensor& tensor, bool in_
     AddTemporary(op, at::zeros(tensor.sizes(), tensor.options()), in_list);
     return;
   }
-  const c10::DeviceIndex index = tensor.device().index();
-  TORCH_CHECK(device < 0 || device == index,
-              "Expected all tensors to be on the same device, but found at least two devices, tpu:", int{device},
-              " and tpu:", int{index}, "! (when checking arguments of ", op.name, ")");
-  device = index;
+  MeetDevice(op, tensor.device().index());
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   const Layout* layout;
   Value* value = WholeValue(impl, &layout);

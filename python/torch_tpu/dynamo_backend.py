@@ -4,8 +4,8 @@ A graph is run once over placeholders and what it records is kept (torch_tpu._C.
 lowerings, fragments, cache and tiers are those of eager mode, and there is no second list of operators. Nodes that a
 capture can't hold (tensors of the CPU or of several devices, results whose size depends on data, control flow,
 collectives) stay Python: the graph is split around them, and they run operation by operation. A capture is of one
-device. The branches and bodies of control flow are graphs of
-their own, compiled alike: Python chooses and counts, no more.
+device. The branches and bodies of control flow are graphs of their own, compiled alike: Python chooses and counts, no
+more.
 
 options={"wait": True}: the first call with inputs of a kind returns when all it needs is compiled.
 """

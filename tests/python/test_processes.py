@@ -455,6 +455,25 @@ def test_several_devices():
     )
 
 
+def test_what_is_made_of_nothing_is_on_its_device():
+    run_python(
+        """
+        import torch
+
+        for made in (torch.arange(3, device="tpu:1"), torch.eye(3, device="tpu:1")[0], torch.zeros(3, device="tpu:1")):
+            torch.tpu.synchronize(1)
+            assert (made + 1).tolist() == [x + 1 for x in made.tolist()]
+        try:
+            torch.add(torch.ones(3, device="tpu:0"), 1, out=torch.empty(3, device="tpu:1"))
+        except RuntimeError as error:
+            assert "tpu:0 and tpu:1" in str(error)
+        else:
+            raise AssertionError("computed on one device, written to another")
+        """,
+        {"TORCH_TPU_DEVICES": "2"},
+    )
+
+
 def test_compiled_graphs_of_several_devices():
     run_python(
         """
@@ -465,7 +484,7 @@ def test_compiled_graphs_of_several_devices():
             return a + 1, b - 1, c, torch.full((2,), 3.0, device="tpu:1"), torch.rand_like(b), c.to("tpu:0") * a
 
         def only_made_there(a):
-            return torch.zeros(3, device="tpu:1"), a + 1
+            return torch.arange(3, device="tpu:1"), a + 1
 
         a = torch.ones(3, device="tpu:0", requires_grad=True)
         b = torch.ones(3, device="tpu:1", requires_grad=True)
