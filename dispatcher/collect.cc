@@ -211,7 +211,7 @@ void Collected::AddHostTensor(const Operator& op, const at::Tensor& tensor, bool
   spec.tensor_type = tensor.scalar_type();
   spec.wrapped_number = tensor.unsafeGetTensorImpl()->is_wrapped_number();
   Value* const placeholder = Capture::Current() ? Capture::Current()->NumberOf(tensor) : nullptr;
-  const c10::Scalar number = tensor.item();
+  const c10::Scalar number = NumberIn(tensor);
   if (number.isComplex()) {  // too wide for a scalar operand
     words.push_back(Word(kHostTensorTag, static_cast<uint64_t>(spec.tensor_type) << 1 | spec.wrapped_number));
     AddTemporary(op, Upload(tensor, DeviceSoFar()), in_list);

@@ -1,5 +1,6 @@
 #include "dispatcher/convert.h"
 
+#include <ATen/ops/_local_scalar_dense_native.h>
 #include <c10/util/Exception.h>
 
 #include <bit>
@@ -92,6 +93,11 @@ c10::ScalarType ToScalarType(DType t) {
                                                   c10::kFloat8_e5m2fnuz,
                                                   c10::kFloat8_e8m0fnu};
   return kTypes[static_cast<int>(t)];
+}
+
+c10::Scalar NumberIn(const at::Tensor& tensor) {
+  if (tensor.is_conj() || tensor.is_neg() || tensor._is_zerotensor()) return tensor.item();
+  return at::native::_local_scalar_dense_cpu(tensor);  // not aten::item, which torch.export replaces while it works
 }
 
 uint64_t BitsOf(const c10::Scalar& number) {

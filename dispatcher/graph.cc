@@ -196,7 +196,7 @@ void CapturedGraph::Fill(std::vector<GraphInput>& inputs, std::vector<Slot>& slo
     GraphInput& in = inputs[i];
     const int32_t slot = input_slots_[i];
     if (in.kind == GraphInput::Kind::kHostNumber) {
-      if (slot >= 0) slots[slot].bits = BitsOf(in.tensor.item());
+      if (slot >= 0) slots[slot].bits = BitsOf(NumberIn(in.tensor));
     } else if (in.kind == GraphInput::Kind::kTensor) {
       if (slot < 0 && !kept_[i]) continue;
       if (LayoutOf(*in.tensor.unsafeGetTensorImpl()) != in.base) {

@@ -470,6 +470,20 @@ def test_exported_program():
     assert_same(expected, there(x.to("tpu")))
 
 
+def test_export_with_tensors_that_are_no_parameters():
+    class Affine(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight, self.bias = torch.randn(5, 12, device="tpu"), torch.randn(5, device="tpu")
+
+        def forward(self, x):
+            return F.linear(x, self.weight, self.bias)
+
+    model, x = Affine(), torch.randn(3, 12, device="tpu")
+    program = torch.export.export(model, (x,)).run_decompositions({})
+    assert_same(model(x).cpu(), program.module()(x))
+
+
 def test_custom_operator(metrics):
     @torch.library.custom_op("torch_tpu_tests::twice", mutates_args=())
     def twice(x: torch.Tensor) -> torch.Tensor:
