@@ -55,9 +55,15 @@ void WriteMutated(const Operator& op, at::ArrayRef<c10::IValue> arguments, const
                   absl::Span<ValueRef> results, size_t next) {
   for (int m : op.mutated) {
     for (const at::Tensor& t : TensorsOf(arguments[m])) {
-      if (op.IsOut(m)) ResizeOut(t, *s.results[next]);
-      WriteValue(*t.unsafeGetTensorImpl(), std::move(results[next]));
-      ++next;
+      const Layout& result = *s.results[next];
+      ValueRef value = std::move(results[next++]);
+      if (op.IsOut(m)) ResizeOut(t, result);
+      if (C10_UNLIKELY(t.is_conj() || t.is_neg())) {  // its storage holds the conjugate
+        at::AutoDispatchBelowADInplaceOrView guard;
+        t.copy_(MakeTensor(std::move(value), InternLayout(result.scalar_type, result.sizes()), t.device().index()));
+      } else {
+        WriteValue(*t.unsafeGetTensorImpl(), std::move(value));
+      }
     }
   }
 }

@@ -603,3 +603,23 @@ def test_lists_of_complex_numbers():
 
     check(program, *[torch.randn(n, n, dtype=torch.complex64) for n in (2, 3, 4, 5)])
     check(lambda x: torch._foreach_add([x, x], [1j, 2]), torch.arange(3.0))
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda out, x, y: torch.mm(x, y, out=out),
+        lambda out, x, y: out.addmm_(x, y),
+        lambda out, x, y: torch.linalg.solve_triangular(x, y, upper=True, out=out),
+        lambda out, x, y: out.mul_(x),
+        lambda out, x, y: out.imag.add_(1),
+    ],
+    ids=["out", "in place", "library", "elements", "negated"],
+)
+def test_what_is_lazily_conjugated_is_written_conjugated(write):
+    def program(z, x, y):
+        write(z.conj(), x, y)
+        return z
+
+    x = torch.randn(3, 3, dtype=torch.complex64).triu() + 3 * torch.eye(3)
+    check(program, torch.randn(3, 3, dtype=torch.complex64), x, torch.randn(3, 3, dtype=torch.complex64))
