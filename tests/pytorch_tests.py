@@ -24,9 +24,9 @@ def failures(file, directory, device, report, selected):
     options = ["-q", "--tb=short", "-rfE", "--timeout=300", "-p", "no:cacheprovider", "-k", selected]
     with report.open("w") as out:
         command = [sys.executable, "-m", "pytest", file, *options]
-        status = subprocess.run(command, cwd=directory, env=environment, stdout=out, stderr=subprocess.STDOUT).returncode
+        ran = subprocess.run(command, cwd=directory, env=environment, stdout=out, stderr=subprocess.STDOUT)
     found = re.findall(r"^(?:FAILED|ERROR) (\S+)", report.read_text(), re.MULTILINE)
-    return found if status in (0, 1, 5) else [*found, file]
+    return found if ran.returncode in (0, 1, 5) else [*found, file]
 
 
 def on_the_cpu(test):

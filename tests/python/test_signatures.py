@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import assert_same, on_both, run_python
+from helpers import assert_same, check, on_both, run_python
 from torch.profiler import ProfilerActivity, profile
 
 sizes = itertools.count(1000)  # no test before had them
@@ -279,3 +279,50 @@ def test_large_calls_that_shrink_to_the_same_are_tried_once():
 
     counts = [kernels(lambda: norm(next(sizes))).count("aten::native_layer_norm") for _ in range(2)]
     assert counts == [3, 1]  # the call; at first a trial: small tensors' inference and elements
+
+
+def test_promotion_follows_the_default_dtype():
+    def program(x):
+        return x / x, x / 2, x * 2.0, x * 1j, x.sqrt(), torch.compile(lambda y: y / 2, backend="tpu")(x)
+
+    default = torch.get_default_dtype()
+    try:
+        for dtype in (torch.float32, torch.float64, torch.float32):
+            torch.set_default_dtype(dtype)
+            complex_dtype = torch.complex128 if dtype == torch.float64 else torch.complex64
+            results = program(torch.arange(1, 4, device="tpu"))
+            assert [r.dtype for r in results] == [dtype] * 3 + [complex_dtype] + [dtype] * 2
+    finally:
+        torch.set_default_dtype(default)
+
+
+def test_lists_of_complex_numbers():
+    numbers = [1 + 2j, 3, 0.5, True]
+
+    def program(*xs):
+        added = torch._foreach_add(list(xs), numbers)
+        torch._foreach_mul_(added, numbers)
+        return (*added, *torch._foreach_addcmul(list(xs), list(xs), list(xs), numbers))
+
+    check(program, *[torch.randn(n, n, dtype=torch.complex64) for n in (2, 3, 4, 5)])
+    check(lambda x: torch._foreach_add([x, x], [1j, 2]), torch.arange(3.0))
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda out, x, y: torch.mm(x, y, out=out),
+        lambda out, x, y: out.addmm_(x, y),
+        lambda out, x, y: torch.linalg.solve_triangular(x, y, upper=True, out=out),
+        lambda out, x, y: out.mul_(x),
+        lambda out, x, y: out.imag.add_(1),
+    ],
+    ids=["out", "in place", "library", "elements", "negated"],
+)
+def test_what_is_lazily_conjugated_is_written_conjugated(write):
+    def program(z, x, y):
+        write(z.conj(), x, y)
+        return z
+
+    x = torch.randn(3, 3, dtype=torch.complex64).triu() + 3 * torch.eye(3)
+    check(program, torch.randn(3, 3, dtype=torch.complex64), x, torch.randn(3, 3, dtype=torch.complex64))

@@ -43,21 +43,6 @@ def test_promotion_with_numbers(dtype, number):
     check(lambda x: (x + number, x * number, number * x), sample(dtype))
 
 
-def test_promotion_follows_the_default_dtype():
-    def program(x):
-        return x / x, x / 2, x * 2.0, x * 1j, x.sqrt(), torch.compile(lambda y: y / 2, backend="tpu")(x)
-
-    default = torch.get_default_dtype()
-    try:
-        for dtype in (torch.float32, torch.float64, torch.float32):
-            torch.set_default_dtype(dtype)
-            complex_dtype = torch.complex128 if dtype == torch.float64 else torch.complex64
-            results = program(torch.arange(1, 4, device="tpu"))
-            assert [r.dtype for r in results] == [dtype] * 3 + [complex_dtype] + [dtype] * 2
-    finally:
-        torch.set_default_dtype(default)
-
-
 @pytest.mark.parametrize("a,b", itertools.product(DTYPES, DTYPES))
 def test_casts(a, b):
     check(lambda x: x.to(b), sample(a))
@@ -591,35 +576,3 @@ def test_isin(metrics):
 
     check(program, torch.arange(24).reshape(2, 3, 4) % 7, torch.tensor([[3, 5], [-1, 0]]))
     assert not torch.tpu.explain().host_kernels
-
-
-def test_lists_of_complex_numbers():
-    numbers = [1 + 2j, 3, 0.5, True]
-
-    def program(*xs):
-        added = torch._foreach_add(list(xs), numbers)
-        torch._foreach_mul_(added, numbers)
-        return (*added, *torch._foreach_addcmul(list(xs), list(xs), list(xs), numbers))
-
-    check(program, *[torch.randn(n, n, dtype=torch.complex64) for n in (2, 3, 4, 5)])
-    check(lambda x: torch._foreach_add([x, x], [1j, 2]), torch.arange(3.0))
-
-
-@pytest.mark.parametrize(
-    "write",
-    [
-        lambda out, x, y: torch.mm(x, y, out=out),
-        lambda out, x, y: out.addmm_(x, y),
-        lambda out, x, y: torch.linalg.solve_triangular(x, y, upper=True, out=out),
-        lambda out, x, y: out.mul_(x),
-        lambda out, x, y: out.imag.add_(1),
-    ],
-    ids=["out", "in place", "library", "elements", "negated"],
-)
-def test_what_is_lazily_conjugated_is_written_conjugated(write):
-    def program(z, x, y):
-        write(z.conj(), x, y)
-        return z
-
-    x = torch.randn(3, 3, dtype=torch.complex64).triu() + 3 * torch.eye(3)
-    check(program, torch.randn(3, 3, dtype=torch.complex64), x, torch.randn(3, 3, dtype=torch.complex64))
