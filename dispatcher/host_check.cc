@@ -377,15 +377,24 @@ struct Trial {
   torch::jit::Stack results;  // without a complaint
 };
 
-// What a kernel warns of on shrunk tensors is not so of the call's.
-class Unheard final : public c10::WarningHandler {
-  void process(const c10::Warning&) override {}
+// Hears what is so of the call, too: not what a kernel warns of on shrunk tensors, and not that it resizes an out=
+// tensor, which is said again when that is done.
+class Hearing final : public c10::WarningHandler {
+ public:
+  explicit Hearing(bool shrunk) : shrunk_(shrunk), next_(c10::WarningUtils::get_warning_handler()) {}
+  void process(const c10::Warning& warning) override {
+    const bool resizes = warning.msg().find("elements was resized since it had shape") != std::string::npos;
+    if (!shrunk_ && !resizes) next_->process(warning);
+  }
+
+ private:
+  const bool shrunk_;
+  c10::WarningHandler* const next_;
 };
 
 Trial Try(const Operator& op, const StandIns& stand_ins, const torch::jit::Stack& inferred) {
-  Unheard unheard;
-  const c10::WarningUtils::WarningHandlerGuard guard(stand_ins.shrinking() ? &unheard
-                                                                           : c10::WarningUtils::get_warning_handler());
+  Hearing hearing(stand_ins.shrinking() != nullptr);
+  const c10::WarningUtils::WarningHandlerGuard guard(&hearing);
   Trial trial;
   std::string complaint;
   for (const Contents& contents : kContents) {

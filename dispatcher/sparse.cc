@@ -1,6 +1,7 @@
 // Sparse tensors: their indices and values are tensors of the device. PyTorch's kernels for those of the CPU that are
 // written in terms of operators on these parts serve ours; the rest runs on the host.
 #include <ATen/core/enum_tag.h>
+#include <ATen/native/DispatchStub.h>
 #include <ATen/ops/_embedding_bag_backward_native.h>
 #include <ATen/ops/_to_sparse_bsc_native.h>
 #include <ATen/ops/_to_sparse_bsr_native.h>
@@ -10,7 +11,9 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/result_type.h>
 #include <ATen/ops/searchsorted.h>
+#include <ATen/ops/tensor.h>
 #include <c10/core/DeviceGuard.h>
+#include <c10/util/strides.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -20,6 +23,14 @@
 #include "dispatcher/calls.h"
 #include "dispatcher/host_kernels.h"
 #include "dispatcher/storage.h"
+
+namespace at::native {
+
+// Of a header that torch doesn't install.
+using flatten_indices_fn = at::Tensor (*)(const at::Tensor&, c10::IntArrayRef);
+DECLARE_DISPATCH(flatten_indices_fn, flatten_indices_stub)
+
+}  // namespace at::native
 
 namespace tpu {
 namespace {
@@ -86,6 +97,13 @@ at::Tensor CountRows(const at::Tensor& rows, int64_t size, bool out_int32) {
   return at::searchsorted(rows.contiguous(), at::arange(size + 1, rows.options()), out_int32);
 }
 
+// (dims, n) positions as n row-major ones in a tensor of these sizes.
+at::Tensor FlattenIndices(const at::Tensor& indices, c10::IntArrayRef sizes) {
+  const at::Tensor strides =
+      at::tensor(c10::IntArrayRef(c10::contiguous_strides(sizes)), at::kLong).to(indices.device());
+  return indices.to(at::kLong).mul(strides.unsqueeze(1)).sum(0);
+}
+
 // What PyTorch has for tensors without elements reads none, and what works element by element leaves that to values.
 bool NeedsNoMemory(const c10::OperatorHandle& op, DispatchKey meta) {
   const std::string& name = op.operator_name().name;
@@ -137,3 +155,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 
 }  // namespace
 }  // namespace tpu
+
+namespace at::native {
+
+REGISTER_PRIVATEUSE1_DISPATCH(flatten_indices_stub, &tpu::FlattenIndices)
+
+}  // namespace at::native

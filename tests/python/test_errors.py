@@ -271,7 +271,8 @@ def test_an_out_tensor_that_is_resized_is_warned_of_as_on_the_cpu():
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             torch.addmm(*[torch.ones(3, 3, device=device)] * 3, out=torch.ones(3, 4, device=device))
-        heard[device] = {str(w.message) for w in caught}
+            torch.add(torch.ones(3, 5, device=device), 1, out=torch.ones(3, 4, device=device))
+        heard[device] = [str(w.message) for w in caught]
     assert heard["tpu"] == heard["cpu"]
 
 

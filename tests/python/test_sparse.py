@@ -393,3 +393,15 @@ def test_errors(name):
         assert "device" in said
     else:  # the rest of what is said of a missing kernel is a list of those there are
         assert said.split(" backend")[0].replace("Sparsetpu", "SparseCPU") == theirs.split(" backend")[0]
+
+
+def test_invariants_are_checked():
+    places, numbers = torch.tensor([[0, 1, 2], [2, 0, 1]], device="tpu"), torch.ones(3, device="tpu")
+
+    def make(places, sizes=(3, 3)):
+        return torch.sparse_coo_tensor(places, numbers, sizes, check_invariants=True, is_coalesced=True)
+
+    assert make(places).is_coalesced()
+    for wrong, sizes in ((places.flip(1), (3, 3)), (places - 1, (3, 3)), (places, (2, 2)), (places[:, :2], (3, 3))):
+        with pytest.raises(RuntimeError, match="uncoalesced|negative|inconsistent|nnz"):
+            make(wrong, sizes)
