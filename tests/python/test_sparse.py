@@ -403,5 +403,5 @@ def test_invariants_are_checked():
 
     assert make(places).is_coalesced()
     for wrong, sizes in ((places.flip(1), (3, 3)), (places - 1, (3, 3)), (places, (2, 2)), (places[:, :2], (3, 3))):
-        with pytest.raises(RuntimeError, match="uncoalesced|negative|inconsistent|nnz"):
+        with pytest.raises(RuntimeError, match=r"uncoalesced|negative|inconsistent|nnz"):
             make(wrong, sizes)
