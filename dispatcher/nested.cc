@@ -19,9 +19,12 @@
 namespace at::native {
 namespace {
 
+Tensor AsRow(const Tensor& weight, int64_t width) { return weight.defined() ? weight.reshape({width}) : weight; }
+
 void NormalizeRows(const Tensor& x, const Tensor& gamma, const Tensor& beta, int64_t rows, int64_t width, double eps,
                    Tensor* y, Tensor* mean, Tensor* rstd) {
-  const auto [normal, m, r] = at::native_layer_norm(x.reshape({rows, width}), {width}, gamma, beta, eps);
+  const auto [normal, m, r] =
+      at::native_layer_norm(x.reshape({rows, width}), {width}, AsRow(gamma, width), AsRow(beta, width), eps);
   y->copy_(normal.view_as(*y));
   mean->copy_(m.view_as(*mean));
   rstd->copy_(r.view_as(*rstd));
@@ -31,9 +34,10 @@ void NormalizeRowsBackward(const Tensor& dy, const Tensor& x, const Tensor& mean
                            const Tensor& gamma, int64_t rows, int64_t width, Tensor* dx, Tensor* dgamma,
                            Tensor* dbeta) {
   const std::array<Tensor*, 3> wanted = {dx, dgamma, dbeta};
+  const Tensor weight = AsRow(gamma, width);
   const auto [x_grad, gamma_grad, beta_grad] = at::native_layer_norm_backward(
-      dy.reshape({rows, width}), x.reshape({rows, width}), {width}, mean.view({rows, 1}), rstd.view({rows, 1}), gamma,
-      gamma, {dx->defined(), dgamma->defined(), dbeta->defined()});
+      dy.reshape({rows, width}), x.reshape({rows, width}), {width}, mean.view({rows, 1}), rstd.view({rows, 1}), weight,
+      weight, {dx->defined(), dgamma->defined(), dbeta->defined()});
   const std::array<Tensor, 3> made = {x_grad, gamma_grad, beta_grad};
   for (size_t i = 0; i < made.size(); ++i) {
     if (wanted[i]->defined()) wanted[i]->copy_(made[i].view_as(*wanted[i]));

@@ -52,6 +52,18 @@ def test_strided(name):
     assert_same(one, other)
 
 
+def test_layer_norm_of_several_dims():
+    def gradients(device):
+        parts = [torch.linspace(-1, 2, 12 * n).view(n, 4, 3).to(device).requires_grad_() for n in (2, 3)]
+        weight, bias = (torch.linspace(0, 1, 12, device=device).view(4, 3).requires_grad_() for _ in range(2))
+        y = padded(F.layer_norm(torch.nested.as_nested_tensor(parts), (4, 3), weight, bias))
+        (y * torch.linspace(0, 1, y.numel(), device=device).view_as(y)).sum().backward()
+        return [y, *(t.grad for t in (*parts, weight, bias))]
+
+    for one, other in zip(gradients("cpu"), gradients("tpu"), strict=True):
+        assert_same(one, other)
+
+
 @pytest.mark.parametrize(
     "make",
     [lambda: nn.Linear(4, 3), lambda: nn.LayerNorm(4), lambda: nn.ReLU(), lambda: lambda x: x.sum(-1, keepdim=True)],
