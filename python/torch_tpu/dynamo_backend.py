@@ -191,12 +191,15 @@ def _parts(graph):
     What the CPU computes from the CPU's inputs comes first, so that it splits nothing.
     """
     calls = [n for n in graph.nodes if n.op not in ("placeholder", "get_attr", "output")]
-    devices = {node: _devices(node) for node in calls}
+    tensors = {node: (_tensors(node), _tensors([node.args, node.kwargs])) for node in calls}  # made, taken
+    devices = {
+        n: {t.device.index for t in made + taken if t.device.type == "tpu"} for n, (made, taken) in tensors.items()
+    }
     home = next((min(found) for found in devices.values() if found), 0)  # of nodes without tensors
     kinds = {}
     for node in calls:
         of_python = node.target is operator.getitem and kinds.get(node.args[0], home) is None
-        stays = _stays_python(node) or of_python or len(devices[node]) > 1
+        stays = _stays_python(node, *tensors[node]) or of_python or len(devices[node]) > 1
         kinds[node] = None if stays else min(devices[node], default=home)
     if len(set(kinds.values())) == 1 and None not in kinds.values():
         return [(home, calls)]
@@ -214,11 +217,6 @@ def _parts(graph):
             parts.append((kinds[node], []))
         parts[-1][1].append(node)
     return parts
-
-
-def _devices(node):
-    """The indices of the devices that the tensors it takes and makes are on."""
-    return {t.device.index for t in _tensors([node, node.args, node.kwargs]) if t.device.type == "tpu"}
 
 
 def _tensors(thing):
@@ -249,17 +247,16 @@ def _depends_on_data(node):
     return any(free_unbacked_symbols(t) - known for t in _tensors(node))
 
 
-def _stays_python(node):
+def _stays_python(node, made, operands):
     target = node.target
     if not isinstance(target, torch._ops.OperatorBase):
-        return any(t.device.type != "tpu" for t in _tensors([node, node.args]))
+        return any(t.device.type != "tpu" for t in made + operands)
     if isinstance(target, torch._ops.HigherOrderOperator):
         return target is not torch._prims.rng_prims.graphsafe_run_with_rng_state
     if target.namespace not in ("aten", "prims") or _depends_on_data(node):
         return True
-    if any(t.device.type != "tpu" for t in _tensors(node)):
+    if any(t.device.type != "tpu" for t in made):
         return True
-    operands = _tensors([node.args, node.kwargs])
     hosts = [t for t in operands if t.device.type != "tpu"]
     if len(hosts) == len(operands):
         return bool(hosts)
