@@ -26,8 +26,8 @@ class CompilerBackend {
   virtual absl::StatusOr<Program> Compile(const Fragment& fragment, const Tuning& tuning = {}) = 0;
   // Tunings that may be faster than `tuning`, which made this program: it with one knob turned. A few, the likeliest
   // first, by what its parts took (`measured`; estimated where that says nothing).
-  virtual std::vector<Tuning> Candidates(const Program& program, const Tuning& tuning,
-                                         absl::Span<const KernelTime> measured) const {
+  virtual std::vector<Candidate> Candidates(const Program& program, const Tuning& tuning,
+                                            absl::Span<const KernelTime> measured) const {
     return {};
   }
   // One program for all values between those of `points` of the size, or the two, in which `fragments`, one at each

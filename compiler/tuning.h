@@ -33,4 +33,10 @@ struct Tuning {
   static std::optional<Tuning> Parse(std::string_view text);
 };
 
+// A tuning that may be faster than another, and the share of a launch's time that it is expected to save if it is.
+struct Candidate {
+  Tuning tuning;
+  double saves;
+};
+
 }  // namespace tpu

@@ -12,10 +12,12 @@
 #include <cstdio>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "jit/engine.h"
+#include "jit/launch_times.h"
 #include "jit/tuning.h"
 #include "runtime/fork.h"
 
@@ -34,11 +36,15 @@ constexpr std::chrono::milliseconds kLongestRest(2000), kLook(50);
 constexpr int64_t kCompiledToOne = 32;
 // Jobs that may wait: a program of ever new fragments must not pile them up.
 constexpr size_t kMostWaiting = 1024;
-thread_local bool on_pool_thread = false;
 
 std::string Hashed(const std::string& text) {
   const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
   return absl::StrFormat("%016x%016x", hash.high64, hash.low64);
+}
+
+void CountWait(std::chrono::steady_clock::time_point start) {
+  Metrics::Get().compile_wait_us.fetch_add((std::chrono::steady_clock::now() - start) / std::chrono::microseconds(1),
+                                           std::memory_order_relaxed);
 }
 
 // A profile lies beside the programs as one of another format.
@@ -63,7 +69,12 @@ void CompilePool::Submit(std::shared_ptr<FragmentFamily> family) {
 
 void CompilePool::SubmitLast(FragmentRef entry) { Push(Place::kWhenIdle, {.entry = std::move(entry)}); }
 
-void CompilePool::Tune(FragmentRef entry) { Push(Place::kWhenIdle, {.entry = std::move(entry), .tune = true}); }
+void CompilePool::Tune() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (stop_) return;
+  tune_ = true;
+  work_.notify_one();
+}
 
 void CompilePool::Push(Place place, Job job) {
   std::lock_guard<std::mutex> lock(mutex_);
@@ -101,28 +112,39 @@ void CompilePool::Discard(std::vector<FragmentRef> entries) {
 }
 
 void CompilePool::WaitFor(const FragmentRef& entry) {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   std::unique_lock<std::mutex> lock(mutex_);
   ++waiters_;
-  work_.notify_all();
-  done_.wait(lock, [&] {
+  while (!stop_) {
     State state = State::kMissing;
     if (entry->state.compare_exchange_strong(state, State::kCompiling)) {  // others pushed it out of the queue
       queue_.push_back({.entry = entry, .compile = true});
-      work_.notify_one();
     }
-    return stop_ || state == State::kReady || state == State::kFailed;
-  });
+    if (state == State::kReady || state == State::kFailed) break;
+    const auto of_entry = [&](const Job& job) { return job.entry == entry; };
+    std::deque<Job>& from = absl::c_any_of(queue_, of_entry) ? queue_ : last_;
+    if (const auto job = absl::c_find_if(from, of_entry); job != from.end()) {
+      DoOne(from, job, lock);
+    } else {
+      done_.wait(lock);  // a thread of the pool is at it
+    }
+  }
   --waiters_;
-  Metrics::Get().compile_wait_us.fetch_add((std::chrono::steady_clock::now() - start) / std::chrono::microseconds(1),
-                                           std::memory_order_relaxed);
+  lock.unlock();
+  CountWait(start);
 }
 
 void CompilePool::WaitIdle() {
   std::unique_lock<std::mutex> lock(mutex_);
   ++waiters_;
   work_.notify_all();
-  idle_.wait(lock, [&] { return stop_ || (Drained() && running_ == 0); });
+  while (!stop_ && !(Drained() && running_ == 0)) {
+    if (queue_.empty()) {
+      idle_.wait(lock);
+    } else {
+      DoOne(queue_, queue_.begin(), lock);
+    }
+  }
   --waiters_;
 }
 
@@ -132,6 +154,7 @@ void CompilePool::Stop() {
     stop_ = true;
     queue_.clear();
     last_.clear();
+    tune_ = false;
   }
   engine_.backend().Cancel();
   work_.notify_all();
@@ -149,44 +172,55 @@ bool CompilePool::stopping() {
 
 void CompilePool::Run() {
   pthread_setname_np(pthread_self(), "tpu-compile");
-  on_pool_thread = true;
   setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kNice);
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
     work_.wait(lock, [&] { return stop_ || !Drained(); });
     if (stop_) return;
     if (discarded_.empty() && Rest(lock)) continue;
-    ++running_;
     if (!discarded_.empty()) {
       std::vector<FragmentRef> gone = std::exchange(discarded_, {});
-      lock.unlock();
-      const NoForkScope no_fork;  // unloading takes the loader's locks
-      for (const FragmentRef& entry : gone) engine_.tuner().Keep(*entry);
-      gone.clear();
+      Work(lock, [&] {
+        for (const FragmentRef& entry : gone) engine_.tuner().Keep(*entry);
+        gone.clear();
+      });
+    } else if (!queue_.empty()) {
+      DoOne(queue_, queue_.begin(), lock);
+    } else if (!last_.empty()) {
+      DoOne(last_, last_.begin(), lock);
     } else {
-      const bool last = queue_.empty();
-      std::deque<Job>& from = last ? last_ : queue_;
-      Job job = std::move(from.front());
-      from.pop_front();
-      lock.unlock();
-      const Clock::time_point start = Clock::now();
-      if (job.tune) {
-        const NoForkScope no_fork;
-        engine_.tuner().Advance(*job.entry);
-      } else {
-        if (last) job.compile = engine_.tuner().Affords(*job.entry);
-        Do(job);
-      }
-      const Clock::time_point end = Clock::now();
-      if (last && !job.tune) engine_.tuner().Spend((end - start) / std::chrono::nanoseconds(1));
-      lock.lock();
-      rest_until_ = end + std::min<Clock::duration>(kRestShare * (end - start), kLongestRest);
-      lock.unlock();
+      tune_ = false;
+      Work(lock, [&] { engine_.tuner().Advance(); });
     }
-    lock.lock();
-    done_.notify_all();
-    if (--running_ == 0 && Drained()) idle_.notify_all();
   }
+}
+
+void CompilePool::DoOne(std::deque<Job>& from, std::deque<Job>::iterator at, std::unique_lock<std::mutex>& lock) {
+  const bool last = &from == &last_;
+  Job job = std::move(*at);
+  from.erase(at);
+  Work(lock, [&] {
+    if (last) job.compile = engine_.tuner().Affords(*job.entry);
+    const int64_t start = ThreadNanoseconds();
+    Do(job);
+    if (last) engine_.tuner().Spend(ThreadNanoseconds() - start);
+    job = {};
+  });
+}
+
+void CompilePool::Work(std::unique_lock<std::mutex>& lock, absl::FunctionRef<void()> work) {
+  ++running_;
+  lock.unlock();
+  const Clock::time_point start = Clock::now();
+  {
+    const NoForkScope no_fork;  // unloading code takes the loader's locks, too
+    work();
+  }
+  const Clock::time_point end = Clock::now();
+  lock.lock();
+  rest_until_ = std::max(rest_until_, end + std::min<Clock::duration>(kRestShare * (end - start), kLongestRest));
+  done_.notify_all();
+  if (--running_ == 0 && Drained()) idle_.notify_all();
 }
 
 bool CompilePool::Rest(std::unique_lock<std::mutex>& lock) {
@@ -208,7 +242,6 @@ bool CompilePool::ProgramRunsCompiled() {
 }
 
 void CompilePool::Do(const Job& job) {
-  const NoForkScope no_fork;
   if (job.family) return DoFamily(*job.family);
   FragmentEntry& entry = *job.entry;
   Metrics& metrics = Metrics::Get();
@@ -216,6 +249,7 @@ void CompilePool::Do(const Job& job) {
   const std::string key = KeyOf(entry.fragment, tuning);
   CompileRecord record{key, entry.fragment.Summary(), "disk", 0, entry.live_ops};
   const auto start = std::chrono::steady_clock::now();
+  const int64_t work_start = ThreadNanoseconds();
   if (std::optional<Program> program = cache_.Load(key); program && Install(entry, *program)) {
     metrics.disk_cache_hits.fetch_add(1, std::memory_order_relaxed);
   } else if (!job.compile) {
@@ -224,7 +258,7 @@ void CompilePool::Do(const Job& job) {
     return;
   } else {
     absl::StatusOr<Program> compiled = CompileFragment(entry.fragment, tuning, key);
-    entry.tuning.compile_nanoseconds = (std::chrono::steady_clock::now() - start) / std::chrono::nanoseconds(1);
+    entry.tuning.compile_nanoseconds = ThreadNanoseconds() - work_start;
     absl::Status status = compiled.status();
     if (status.ok() && !Install(entry, *compiled)) status = absl::InternalError("the program doesn't load");
     record.outcome = status.ok() ? "compiled" : std::string(status.message());
@@ -310,7 +344,6 @@ absl::StatusOr<Program> CompilePool::Compiled(const std::string& key,
       std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start).count();
   metrics.compiles.fetch_add(1, std::memory_order_relaxed);
   metrics.compile_us.fetch_add(elapsed, std::memory_order_relaxed);
-  if (!on_pool_thread) metrics.compile_wait_us.fetch_add(elapsed, std::memory_order_relaxed);
   if (program.ok()) cache_.Store(key, *program);
   return program;
 }
@@ -352,7 +385,9 @@ absl::StatusOr<Executable*> CompilePool::SingleOperation(const CallRef& call, De
   if (program) {
     Metrics::Get().disk_cache_hits.fetch_add(1, std::memory_order_relaxed);
   } else {
+    const Clock::time_point start = Clock::now();
     absl::StatusOr<Program> compiled = CompileFragment(fragment, {}, key);
+    CountWait(start);
     if (!compiled.ok()) return compiled.status();
     program = *std::move(compiled);
   }

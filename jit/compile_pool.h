@@ -41,9 +41,10 @@ class CompilePool {
   void SubmitLast(FragmentRef entry);
   // Makes a program for the family. Never blocks.
   void Submit(std::shared_ptr<FragmentFamily> family);
-  // Goes on tuning it when nothing else waits. Never blocks.
-  void Tune(FragmentRef entry);
-  // Until the fragment has its program, or will have none. Called by stream threads.
+  // Tuner::Advance when nothing else waits. Never blocks.
+  void Tune();
+  // Until the fragment has its program, or will have none: compiled by the caller, whom other programs hold back less
+  // than the pool, unless the pool is at it. Called by stream threads.
   void WaitFor(const FragmentRef& entry);
   // From the disk or the compiler; what is compiled is not kept.
   absl::StatusOr<Program> ProgramOf(const Fragment& fragment, const Tuning& tuning);
@@ -56,6 +57,7 @@ class CompilePool {
   // The call alone as a program, compiled now if this process and the disk don't have it; alive as long as the call.
   // Called by stream threads.
   absl::StatusOr<Executable*> SingleOperation(const CallRef& call, Device& device);
+  // The caller compiles, too.
   void WaitIdle();
   bool stopping();
   // Drops what is queued and joins; called at exit.
@@ -67,7 +69,6 @@ class CompilePool {
     FragmentRef entry = {};
     std::shared_ptr<FragmentFamily> family = {};  // or this
     bool compile = false;
-    bool tune = false;  // Tuner::Advance
   };
   enum class Place : uint8_t { kFirst, kInTurn, kWhenIdle };
   void Push(Place place, Job job);
@@ -78,7 +79,12 @@ class CompilePool {
   bool Rest(std::unique_lock<std::mutex>& lock);
   // Hardly any launch of late ran op by op: the program gains little by more code. With mutex_ held.
   bool ProgramRunsCompiled();
-  bool Drained() const { return queue_.empty() && last_.empty() && discarded_.empty(); }  // with mutex_ held
+  // Does the job there, which leaves the queue.
+  void DoOne(std::deque<Job>& from, std::deque<Job>::iterator at, std::unique_lock<std::mutex>& lock);
+  // The lock, of mutex_, is given up meanwhile.
+  void Work(std::unique_lock<std::mutex>& lock, absl::FunctionRef<void()> work);
+  // With mutex_ held.
+  bool Drained() const { return queue_.empty() && last_.empty() && !tune_ && discarded_.empty(); }
   void Do(const Job& job);
   void DoFamily(FragmentFamily& family);
   bool Install(FragmentEntry& entry, const Program& program);
@@ -103,6 +109,7 @@ class CompilePool {
   std::condition_variable work_, idle_, done_;
   std::deque<Job> queue_;
   std::deque<Job> last_;
+  bool tune_ = false;  // after these
   std::vector<FragmentRef> discarded_;
   int running_ = 0;
   int waiters_ = 0;  // in WaitIdle and WaitFor

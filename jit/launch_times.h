@@ -18,4 +18,7 @@ struct LaunchTimes {
   bool PerhapsFasterThan(const LaunchTimes& other) const;
 };
 
+// What the calling thread has worked.
+int64_t ThreadNanoseconds();
+
 }  // namespace tpu

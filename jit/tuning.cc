@@ -1,6 +1,5 @@
 #include "jit/tuning.h"
 
-#include <time.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -9,6 +8,7 @@
 #include <chrono>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "jit/compile_pool.h"
 #include "jit/engine.h"
 #include "jit/fragment_table.h"
@@ -33,19 +33,16 @@ constexpr int64_t kToAdopt = 2, kToDropWhatMayBeFaster = 4;
 constexpr double kHopeless = 1.2;
 constexpr size_t kEarly = 3;
 constexpr size_t kMostTried = 8;
+constexpr double kMayBeSaved = 0.1;               // of a launch's time, before the backend has said
 constexpr int64_t kCompileOperation = 1'000'000;  // where nothing is known of the fragment
 constexpr std::chrono::milliseconds kExit{300};
-
-int64_t ThreadNanoseconds() {
-  timespec t;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return t.tv_sec * 1'000'000'000 + t.tv_nsec;
-}
 
 // The first is not counted.
 LaunchTimes TimesOf(const std::vector<int64_t>& launches) {
   return LaunchTimes::Of(absl::MakeConstSpan(launches).subspan(1));
 }
+
+Tuning BestOf(const FragmentTuning& tuning) { return Tuning::Parse(tuning.profile.tuning).value_or(Tuning()); }
 
 uint64_t HashOf(const Program& program) { return XXH3_64bits(program.bytes.data(), program.bytes.size()); }
 
@@ -67,17 +64,18 @@ Tuner::Turn Tuner::Begin(FragmentEntry& entry, int device) {
 }
 
 void Tuner::End(FragmentEntry& entry, const Turn& turn, bool measurable, int64_t nanoseconds) {
-  launched_.fetch_add(nanoseconds, std::memory_order_relaxed);
+  const int64_t launched = launched_.fetch_add(nanoseconds, std::memory_order_relaxed) + nanoseconds;
   if (!measurable || budget_ == 0) return;
+  if (launched >= next_.load(std::memory_order_relaxed) && next_.exchange(kNever) != kNever) engine_.pool().Tune();
   FragmentTuning& t = entry.tuning;
   if (!turn.trial) {
     const TierProfile& profile = entry.profile[1];
     const int64_t runs = profile.runs.load(std::memory_order_relaxed);
     if (runs < kLeastRuns || t.phase.load(std::memory_order_relaxed) != Phase::kWatching) return;
     const int64_t total = profile.nanoseconds.load(std::memory_order_relaxed);
-    if (total + t.profile.nanoseconds[1] < after_ || total / runs < after_ / kMostRuns || !Affords(entry)) return;
+    if (total + t.profile.nanoseconds[1] < after_ || total / runs < after_ / kMostRuns) return;
     Phase watching = Phase::kWatching;
-    if (t.phase.compare_exchange_strong(watching, Phase::kWaiting)) engine_.pool().Tune(FragmentRef(&entry));
+    if (t.phase.compare_exchange_strong(watching, Phase::kWaiting)) Wait(entry);
     return;
   }
   std::lock_guard<std::mutex> lock(t.mutex);
@@ -121,14 +119,35 @@ void Tuner::Decide(FragmentEntry& entry, bool adopt) {
   t.unkept = t.decided = true;
   t.trial = nullptr;
   t.phase.store(Phase::kWaiting, std::memory_order_release);
-  engine_.pool().Tune(FragmentRef(&entry));
+  Wait(entry);
+}
+
+void Tuner::Wait(FragmentEntry& entry) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    waiting_.emplace_back(&entry);
+  }
+  engine_.pool().Tune();
+}
+
+int64_t Tuner::CostOf(const FragmentEntry& entry) {
+  const int64_t known = entry.tuning.compile_nanoseconds.load(std::memory_order_relaxed);
+  return known > 0 ? known : entry.live_ops * kCompileOperation;
+}
+
+int64_t Tuner::BudgetedAt(int64_t cost) const {
+  const double all = static_cast<double>(spent_.load(std::memory_order_relaxed) + cost) / budget_;
+  return all < static_cast<double>(kNever) ? static_cast<int64_t>(all) : kNever;
 }
 
 bool Tuner::Affords(const FragmentEntry& entry) const {
-  const int64_t known = entry.tuning.compile_nanoseconds.load(std::memory_order_relaxed);
-  const int64_t cost =
-      spent_.load(std::memory_order_relaxed) + (known > 0 ? known : entry.live_ops * kCompileOperation);
-  return static_cast<double>(cost) <= budget_ * static_cast<double>(launched_.load(std::memory_order_relaxed));
+  return launched_.load(std::memory_order_relaxed) >= BudgetedAt(CostOf(entry));
+}
+
+double Tuner::WorthOf(const FragmentEntry& entry) {
+  const FragmentTuning& t = entry.tuning;
+  const double saves = !t.listed ? kMayBeSaved : t.left.empty() ? 0 : t.left.front().saves;
+  return saves * static_cast<double>(entry.profile[1].nanoseconds) / static_cast<double>(CostOf(entry));
 }
 
 Tuning Tuner::Recall(FragmentEntry& entry, const std::string& key) {
@@ -143,56 +162,100 @@ Tuning Tuner::Recall(FragmentEntry& entry, const std::string& key) {
       if (t.profile.finished) t.phase = Phase::kFinished;
     }
   }
-  return Tuning::Parse(t.profile.tuning).value_or(Tuning());
+  return BestOf(t);
 }
 
-void Tuner::Advance(FragmentEntry& entry) {
-  FragmentTuning& t = entry.tuning;
-  CompilePool& pool = engine_.pool();
-  const Tuning best = Tuning::Parse(t.profile.tuning).value_or(Tuning());
-  if (t.adopted) pool.Store(entry.fragment, best, *std::exchange(t.adopted, nullptr));
-  if (t.unkept) Keep(entry);
-  if (engine_.fixed() || !Affords(entry)) {
-    t.phase.store(Phase::kWatching, std::memory_order_release);
-    return;
+void Tuner::Advance() {
+  std::vector<FragmentRef> waiting;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    waiting.swap(waiting_);
   }
+  std::erase_if(waiting, [this](const FragmentRef& entry) {
+    const bool finished = entry->tuning.listed && entry->tuning.left.empty();
+    finished ? Finish(*entry) : KeepDecided(*entry);
+    return finished || entry->ref_count() == 1;  // it isn't launched again
+  });
   const int64_t start = ThreadNanoseconds();
-  List(entry, best);
-  while (!t.left.empty() && (t.tried.size() >= kMostTried || t.tried.contains(t.left.front().ToString()))) {
-    t.left.pop_front();
-  }
-  const bool finished = t.left.empty();
-  std::shared_ptr<TuningTrial> trial = finished ? nullptr : MakeTrial(entry);
+  const FragmentRef first = engine_.fixed() ? FragmentRef() : Take(waiting);
+  std::shared_ptr<TuningTrial> trial = first ? MakeTrial(*first) : nullptr;
   const int64_t took = ThreadNanoseconds() - start;
   spent_.fetch_add(took, std::memory_order_relaxed);
   Metrics::Get().tune_us.fetch_add(took / 1000, std::memory_order_relaxed);
-  if (pool.stopping()) return;  // what was cancelled says nothing about the fragment
-  {
-    std::lock_guard<std::mutex> lock(t.mutex);
-    t.trial = trial;
-    t.profile.finished = finished;
-    t.phase.store(trial ? Phase::kMeasuring : finished ? Phase::kFinished : Phase::kWaiting, std::memory_order_release);
+  if (engine_.pool().stopping()) return;  // what was cancelled says nothing about the fragment
+  if (trial) {
+    std::lock_guard<std::mutex> lock(first->tuning.mutex);
+    first->tuning.trial = std::move(trial);
+    first->tuning.phase.store(Phase::kMeasuring, std::memory_order_release);
+  } else if (first) {
+    waiting.push_back(first);
   }
-  if (finished) {
-    t.unkept = true;
-    Keep(entry);
-  } else if (!trial) {
-    pool.Tune(FragmentRef(&entry));  // for the next one, when nothing else waits
+  if (waiting.empty()) return;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    waiting_.insert(waiting_.end(), waiting.begin(), waiting.end());
+  }
+  if (engine_.fixed()) {
+    next_ = launched_.load();
+  } else if (first) {
+    engine_.pool().Tune();
   }
 }
 
-// Fills `left` anew where the best program is another.
-void Tuner::List(FragmentEntry& entry, const Tuning& best) {
+FragmentRef Tuner::Take(std::vector<FragmentRef>& waiting) {
+  while (!waiting.empty()) {
+    const auto best = absl::c_max_element(
+        waiting, [](const FragmentRef& a, const FragmentRef& b) { return WorthOf(*a) < WorthOf(*b); });
+    if (!Affords(**best)) {
+      next_ = BudgetedAt(CostOf(**best));
+      return {};
+    }
+    FragmentTuning& t = (*best)->tuning;
+    const bool listed = std::exchange(t.listed, true);
+    if (!listed) List(**best);
+    if (!t.left.empty() && listed) {
+      FragmentRef taken = std::move(*best);
+      waiting.erase(best);
+      return taken;
+    }
+    if (t.left.empty()) {
+      Finish(**best);
+      waiting.erase(best);
+    }
+  }
+  return {};
+}
+
+void Tuner::Finish(FragmentEntry& entry) {
   FragmentTuning& t = entry.tuning;
-  if (std::exchange(t.listed, true)) return;
+  {
+    std::lock_guard<std::mutex> lock(t.mutex);
+    t.profile.finished = true;
+    t.phase.store(Phase::kFinished, std::memory_order_release);
+  }
+  t.unkept = true;
+  KeepDecided(entry);
+}
+
+void Tuner::KeepDecided(FragmentEntry& entry) {
+  FragmentTuning& t = entry.tuning;
+  if (t.adopted) engine_.pool().Store(entry.fragment, BestOf(t), *std::exchange(t.adopted, nullptr));
+  if (t.unkept) Keep(entry);
+}
+
+// Fills `left` anew.
+void Tuner::List(FragmentEntry& entry) {
+  FragmentTuning& t = entry.tuning;
   t.left.clear();
+  const Tuning best = BestOf(t);
   const absl::StatusOr<Program> program = engine_.pool().ProgramOf(entry.fragment, best);
   if (!program.ok()) return;
   t.best_bytes = HashOf(*program);
   std::vector<KernelTime> measured = entry.KernelTimes();
   if (measured.empty()) measured = t.profile.kernels;
-  for (Tuning& candidate : engine_.backend().Candidates(*program, best, measured)) {
-    t.left.push_back(std::move(candidate));
+  const size_t room = kMostTried - std::min(kMostTried, t.tried.size());
+  for (Candidate& candidate : engine_.backend().Candidates(*program, best, measured)) {
+    if (t.left.size() < room && !t.tried.contains(candidate.tuning.ToString())) t.left.push_back(std::move(candidate));
   }
 }
 
@@ -200,7 +263,7 @@ void Tuner::List(FragmentEntry& entry, const Tuning& best) {
 std::shared_ptr<TuningTrial> Tuner::MakeTrial(FragmentEntry& entry) {
   FragmentTuning& t = entry.tuning;
   auto trial = std::make_shared<TuningTrial>();
-  trial->tuning = t.left.front();
+  trial->tuning = t.left.front().tuning;
   t.left.pop_front();
   t.tried.insert(trial->tuning.ToString());
   absl::StatusOr<Program> program = engine_.pool().ProgramOf(entry.fragment, trial->tuning);

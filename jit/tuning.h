@@ -1,9 +1,10 @@
 // Tier 2 of a fragment: its backend's candidates, measured on the launches that the program makes in any case.
 //
-// A fragment that was launched often and long gets one candidate at a time, compiled by the pool when nothing else
-// waits. Its launches then take turns between the best program so far and the candidate; the candidate is adopted where
-// its median is some percent less, else dropped. What is decided is kept beside the programs, for processes to come.
-// All this may cost a share of the time that launches take (TORCH_TPU_TUNE_BUDGET).
+// A fragment that was launched often and long waits for candidates, which the pool compiles one at a time when it has
+// nothing else to do. Its launches then take turns between the best program so far and the candidate; the candidate is
+// adopted where its median is some percent less, else dropped. What is decided is kept beside the programs, for
+// processes to come. All this may cost a share of the time that launches take (TORCH_TPU_TUNE_BUDGET); it is saved up
+// for the fragment that may save the program most for what compiling it costs.
 //
 // Launches ask Begin and tell End, on any thread; the compile pool calls the rest on its threads.
 #pragma once
@@ -11,6 +12,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -27,6 +29,7 @@ namespace tpu {
 
 class Engine;
 struct FragmentEntry;
+using FragmentRef = Ref<FragmentEntry>;
 
 // A candidate and what is known of it so far. Held by its fragment and by the launches that take part.
 struct TuningTrial {
@@ -39,11 +42,11 @@ struct TuningTrial {
 
 // What a fragment's entry holds.
 struct FragmentTuning {
-  // kWaiting: for the pool.
+  // kWaiting: for a candidate.
   enum class Phase : uint8_t { kWatching, kWaiting, kMeasuring, kFinished };
 
   std::atomic<Phase> phase{Phase::kWatching};
-  // What compiling it once more may take. This and `key` are set before it is first launched compiled.
+  // What compiling it took of a thread. This and `key` are set before it is first launched compiled.
   std::atomic<int64_t> compile_nanoseconds{0};
   std::string key;  // of the untuned program; "" before the pool has looked for one
 
@@ -53,10 +56,10 @@ struct FragmentTuning {
   bool decided = false;                                    // by this process
   std::shared_ptr<TuningTrial> trial;
 
-  // Of the one job of the pool that there is at kWaiting.
+  // Of the thread that advances it at kWaiting.
   bool listed = false;      // `left` has what the backend offered for the best program
   uint64_t best_bytes = 0;  // a hash of its bytes
-  std::deque<Tuning> left;
+  std::deque<Candidate> left;
   std::set<std::string> tried;
   std::unique_ptr<Program> adopted;  // not on disk yet
   bool unkept = false;               // so the profile
@@ -81,8 +84,8 @@ class Tuner {
 
   // What is known of the fragment with this key from earlier processes: the tuning to load or compile.
   Tuning Recall(FragmentEntry& entry, const std::string& key);
-  // Keeps what was decided; compiles the next candidate where the budget allows it.
-  void Advance(FragmentEntry& entry);
+  // Keeps what was decided; compiles the candidate that is worth most of all, where the budget allows it.
+  void Advance();
   // Writes the profile if there is something in it that is worth a file.
   void Keep(FragmentEntry& entry);
   // Whether the budget has room for compiling the fragment once more; and what other work of the kind has cost.
@@ -93,13 +96,27 @@ class Tuner {
 
  private:
   void Decide(FragmentEntry& entry, bool adopt);  // with its mutex held
-  void List(FragmentEntry& entry, const Tuning& best);
+  void Wait(FragmentEntry& entry);                // for Advance
+  void KeepDecided(FragmentEntry& entry);
+  // What compiling it once more may take.
+  static int64_t CostOf(const FragmentEntry& entry);
+  int64_t BudgetedAt(int64_t cost) const;  // nanoseconds of launches
+  // What its next candidate may save of all launches, for what it costs.
+  static double WorthOf(const FragmentEntry& entry);
+  // Takes the one out that is worth most and affordable, if any; those for which the backend offers nothing end.
+  FragmentRef Take(std::vector<FragmentRef>& waiting);
+  void List(FragmentEntry& entry);
   std::shared_ptr<TuningTrial> MakeTrial(FragmentEntry& entry);
+  void Finish(FragmentEntry& entry);
 
   Engine& engine_;
   std::atomic<double> budget_;
   const int64_t after_;                          // nanoseconds
   std::atomic<int64_t> launched_{0}, spent_{0};  // nanoseconds
+  static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+  std::atomic<int64_t> next_{kNever};  // of launched_, from which on what waits is affordable
+  std::mutex mutex_;                   // of the following
+  std::vector<FragmentRef> waiting_;
 };
 
 }  // namespace tpu

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -22,6 +23,7 @@ constexpr double kMultipliedInNs = 50;  // multiply-adds of f32 by a core
 // What turning a knob saves where it saves anything, of the time of what it is about; and of how many kernels it is.
 constexpr double kProductsMaySave = 0.1;
 constexpr double kConvolutionsMaySave = 0.1;
+constexpr double kLeastSaved = 0.003;  // of all: where even ten times that would hardly be worth an exchange
 struct KernelKnob {
   int Tuning::* knob;
   int value;
@@ -112,10 +114,11 @@ void TurnProducts(Plan& plan, int kinds) {
   }
 }
 
-std::vector<Tuning> Candidates(const Program& program, const Tuning& tuning, absl::Span<const KernelTime> measured) {
+std::vector<Candidate> Candidates(const Program& program, const Tuning& tuning, absl::Span<const KernelTime> measured) {
   const absl::StatusOr<Plan> plan = Plan::Parse(program.bytes);
   if (!plan.ok()) return {};
   const std::vector<double> costs = CostsOf(*plan, tuning, measured);
+  const double all = std::accumulate(costs.begin(), costs.end(), 0.0);
   double kernel_cost = 0, call_cost = 0;
   int64_t kernels = 0;
   for (size_t i = 0; i < plan->steps.size(); ++i) {
@@ -125,11 +128,11 @@ std::vector<Tuning> Candidates(const Program& program, const Tuning& tuning, abs
     ++kernels;
   }
 
-  std::vector<std::pair<double, Tuning>> candidates;  // each with what it may save
+  std::vector<Candidate> candidates;
   const auto turn = [&](int Tuning::* knob, int value, double saved) {
-    if (tuning.*knob == value) return;
-    candidates.push_back({saved, tuning});
-    candidates.back().second.*knob = value;
+    if (tuning.*knob == value || saved < kLeastSaved * all) return;
+    candidates.push_back({tuning, saved / all});
+    candidates.back().tuning.*knob = value;
   };
   const std::vector<Kind> kinds = KindsOf(*plan);
   for (size_t i = 0; i < kinds.size(); ++i) {
@@ -142,10 +145,8 @@ std::vector<Tuning> Candidates(const Program& program, const Tuning& tuning, abs
     if (kernels >= least) turn(knob, value, saves * kernel_cost);
   }
   std::stable_sort(candidates.begin(), candidates.end(),
-                   [](const auto& a, const auto& b) { return a.first > b.first; });
-  std::vector<Tuning> ordered;
-  for (auto& [saved, candidate] : candidates) ordered.push_back(candidate);
-  return ordered;
+                   [](const Candidate& a, const Candidate& b) { return a.saves > b.saves; });
+  return candidates;
 }
 
 }  // namespace tpu::host

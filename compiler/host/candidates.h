@@ -19,6 +19,6 @@ namespace tpu::host {
 void TurnProducts(Plan& plan, int kinds);
 
 // As CompilerBackend::Candidates.
-std::vector<Tuning> Candidates(const Program& program, const Tuning& tuning, absl::Span<const KernelTime> measured);
+std::vector<Candidate> Candidates(const Program& program, const Tuning& tuning, absl::Span<const KernelTime> measured);
 
 }  // namespace tpu::host

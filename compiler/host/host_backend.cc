@@ -27,8 +27,8 @@ class HostBackend : public CompilerBackend {
     for (const OperandType& input : fragment.inputs) program->inputs.push_back(input.type);
     return program;
   }
-  std::vector<Tuning> Candidates(const Program& program, const Tuning& tuning,
-                                 absl::Span<const KernelTime> measured) const override {
+  std::vector<Candidate> Candidates(const Program& program, const Tuning& tuning,
+                                    absl::Span<const KernelTime> measured) const override {
     return host::Candidates(program, tuning, measured);
   }
   bool WritesFamilies() const override { return true; }

@@ -53,7 +53,10 @@ std::vector<Tuning> Offered(const std::string& text, const Tuning& best = {},
                             const std::vector<KernelTime>& measured = {}) {
   auto program = CompileText(text, best);
   EXPECT_TRUE(program.ok()) << program.status();
-  return program.ok() ? Candidates(*program, best, measured) : std::vector<Tuning>();
+  std::vector<Tuning> offered;
+  if (!program.ok()) return offered;
+  for (const Candidate& candidate : Candidates(*program, best, measured)) offered.push_back(candidate.tuning);
+  return offered;
 }
 
 bool TurnsProducts(const Tuning& tuning) { return tuning.products != 0; }

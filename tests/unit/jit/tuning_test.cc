@@ -11,7 +11,9 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -85,16 +87,24 @@ class FakeDevice final : public Device {
 // What a launch takes under each tuning; others than these are not offered.
 using Microseconds = std::map<std::string, std::string>;
 
+std::chrono::microseconds g_compile_takes{0};
+std::atomic<int> g_compiled_by_main = 0;
+const std::thread::id kMain = std::this_thread::get_id();
+
 class FakeBackend final : public CompilerBackend {
  public:
   explicit FakeBackend(Microseconds took) : took_(std::move(took)) {}
   absl::StatusOr<Program> Compile(const Fragment&, const Tuning& tuning) override {
+    if (std::this_thread::get_id() == kMain) ++g_compiled_by_main;
+    const auto end = std::chrono::steady_clock::now() + g_compile_takes;
+    while (std::chrono::steady_clock::now() < end) {
+    }
     return Program{"fake", took_.at(tuning.ToString()), {}, {}};
   }
-  std::vector<Tuning> Candidates(const Program&, const Tuning& tuning, absl::Span<const KernelTime>) const override {
-    std::vector<Tuning> candidates;
+  std::vector<Candidate> Candidates(const Program&, const Tuning& tuning, absl::Span<const KernelTime>) const override {
+    std::vector<Candidate> candidates;
     for (const auto& [name, took] : took_) {
-      if (!name.empty() && name != tuning.ToString()) candidates.push_back(*Tuning::Parse(name));
+      if (!name.empty() && name != tuning.ToString()) candidates.push_back({*Tuning::Parse(name), 0.1});
     }
     return candidates;
   }
@@ -121,6 +131,7 @@ class TuningTest : public testing::Test {
     fs::create_directories(directory_);
     setenv("TORCH_TPU_CACHE", directory_.c_str(), 1);
     g_fixed = false;
+    g_compile_takes = {};
   }
   ~TuningTest() override {
     engine_.reset();  // before what it writes at its end is removed
@@ -138,7 +149,8 @@ class TuningTest : public testing::Test {
     engine_->set_fixed_hook([] { return g_fixed; });
     engine_->tuner().set_budget(budget);
   }
-  void Launch(int times) {
+  void Launch(int times) { Launch(times, call_); }
+  void Launch(int times, const CallRef& call) {
     Stream& stream = engine_->stream(0, 0);
     for (int i = 0; i < times; ++i) {
       BufferRef buffer = *engine_->device(0).Allocate(type_.bytes());
@@ -146,26 +158,28 @@ class TuningTest : public testing::Test {
       const ValueRef x = MakeRef<Value>(&type_, nullptr, std::move(buffer));
       const Operand operand{x.get(), 0};
       ValueRef y;
-      engine_->window(stream).Record(call_, {&operand, 1}, {&y, 1});
+      engine_->window(stream).Record(call, {&operand, 1}, {&y, 1});
       ASSERT_TRUE(engine_->Await(y, "test").ok());
       ASSERT_EQ(static_cast<const float*>(y->buffer()->data())[0], 1);
     }
-    engine_->WaitForCompiles();
+    if (waits_) engine_->WaitForCompiles();
   }
   // As far as the tuner can tell: launches that take just what they should, however busy the machine is, or what
   // `disturbed` makes of that, given the launch's number.
   void Pretend(int times, const std::function<int64_t(int64_t, int)>& disturbed = nullptr) {
-    FragmentEntry& entry = Entry();
     for (int i = 0; i < times; ++i) {
-      const Tuner::Turn turn = engine_->tuner().Begin(entry, 0);
-      const Executable* executable = turn.executable != nullptr ? turn.executable : entry.executables[0].load();
-      int64_t took = static_cast<const Plus*>(executable)->nanoseconds();
-      if (disturbed) took = disturbed(took, i);
-      entry.profile[1].runs += 1;
-      entry.profile[1].nanoseconds += took;
-      engine_->tuner().End(entry, turn, true, took);
-      engine_->WaitForCompiles();
+      Pretend(Entry(), disturbed, i);
     }
+  }
+  void Pretend(FragmentEntry& entry, const std::function<int64_t(int64_t, int)>& disturbed = nullptr, int i = 0) {
+    const Tuner::Turn turn = engine_->tuner().Begin(entry, 0);
+    const Executable* executable = turn.executable != nullptr ? turn.executable : entry.executables[0].load();
+    int64_t took = static_cast<const Plus*>(executable)->nanoseconds();
+    if (disturbed) took = disturbed(took, i);
+    entry.profile[1].runs += 1;
+    entry.profile[1].nanoseconds += took;
+    engine_->tuner().End(entry, turn, true, took);
+    engine_->WaitForCompiles();
   }
   // Until nothing is left to measure.
   void LaunchUntilFinished() {
@@ -180,6 +194,7 @@ class TuningTest : public testing::Test {
   // Flags are read once in a process.
   const std::string directory_ = absl::StrCat(fs::temp_directory_path().string(), "/tpu_tuning_", getpid());
   std::unique_ptr<Engine> engine_;
+  bool waits_ = true;  // for compiles, after launches
 };
 
 const Microseconds kTook = {{"", "600"}, {"products=1", "600"}, {"products=2", "300"}, {"streams=0", "900"}};
@@ -247,6 +262,42 @@ TEST_F(TuningTest, LittleIsSpentOfASmallBudget) {
   EXPECT_LT(static_cast<double>(Counters()["tune_ms"]), 0.05 * launched);
   EXPECT_GE(Counters()["candidates_measured"], 1);
   EXPECT_LT(Counters()["candidates_measured"], 3);
+}
+
+TEST_F(TuningTest, TheBudgetIsSavedUpForWhatMaySaveTheProgramMost) {
+  Start({{"", "600"}, {"products=1", "700"}, {"streams=5", "700"}, {"streams=0", "700"}}, 0.01);
+  const auto entry_of = [&](const std::string& op) {
+    for (const FragmentRef& entry : engine_->Fragments()) {
+      if (entry->fragment.nodes[0].call->op == op) return entry;
+    }
+    return FragmentRef();
+  };
+  for (const CallRef& call : {call_, CallRef(MakeCall("test::seldom", 1, type_))}) {
+    while (!entry_of(call->op) || entry_of(call->op)->state != FragmentEntry::State::kReady) Launch(1, call);
+  }
+  const FragmentRef often = entry_of("test::add_one"), seldom = entry_of("test::seldom");
+  often->tuning.compile_nanoseconds = 2'000'000;
+  seldom->tuning.compile_nanoseconds = 500'000;
+  g_compile_takes = std::chrono::milliseconds(2);
+  const auto& decisions = often->tuning.profile.decisions;
+  for (int i = 0; i < 3000 && decisions.size() < 3; ++i) Pretend(i % 8 == 0 ? *seldom : *often);
+  EXPECT_EQ(decisions.size(), 3);
+  EXPECT_EQ(seldom->tuning.profile.decisions.size(), 0);
+}
+
+TEST_F(TuningTest, WhoWaitsForProgramsCompilesSomeOfThem) {
+  Start(kTook, 0);
+  waits_ = false;
+  g_compile_takes = std::chrono::milliseconds(5);
+  g_compiled_by_main = 0;
+  std::vector<CallRef> calls;
+  for (int i = 0; i < 20; ++i) calls.push_back(MakeCall(absl::StrCat("test::", i), 1, type_));
+  for (int round = 0; round < 4; ++round) {
+    for (const CallRef& call : calls) Launch(1, call);
+    engine_->WaitForCompiles();
+  }
+  EXPECT_EQ(Counters()["compiles"], 20);
+  EXPECT_GT(g_compiled_by_main, 0);
 }
 
 TEST_F(TuningTest, WhileProgramsAreFixedEveryLaunchIsCompiledAndNothingChanges) {
