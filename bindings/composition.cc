@@ -13,6 +13,7 @@
 #include "compiler/stablehlo/stablehlo_backend.h"
 #include "dispatcher/errors.h"
 #include "dispatcher/host_kernels.h"
+#include "dispatcher/host_team.h"
 #include "jit/engine.h"
 #include "runtime/flags.h"
 #include "runtime/host/host_device.h"
@@ -44,7 +45,9 @@ std::unique_ptr<Engine> MakeHostEngine() {
   for (int index = 0; index < flags.devices; ++index) {
     devices.push_back(host::MakeHostDevice(index, flags.memory_bytes, loader));
   }
-  return std::make_unique<Engine>(std::move(devices), host::MakeHostBackend());
+  auto engine = std::make_unique<Engine>(std::move(devices), host::MakeHostBackend());
+  engine->set_long_launch_hook(&HoldHostTeam);
+  return engine;
 }
 
 std::string& Plugin() {

@@ -258,7 +258,7 @@ absl::Status RunCall(Device& device, const Call& call, absl::Span<const KernelIn
   if (Stream::RunningClaimed()) {
     as_on_the_streams_thread.emplace(FreshThreadState());
   } else {
-    Stream::CallLater(&GiveUpHostTeam);
+    GiveUpHostTeamLater();
   }
   at::AutoDispatchBelowADInplaceOrView guard;
   try {

@@ -1,15 +1,21 @@
 // The threads with which ATen's CPU kernels run in parallel. OpenMP keeps a team of them for every thread that ever ran
-// such a kernel, and as soon as all teams together have more threads than there are cores, libgomp's barriers put
-// threads to sleep instead of letting them spin: the user's own kernels on the CPU would take 1.4 times as long for
-// ever after a stream's thread has run a few.
+// such a kernel. After a kernel, libgomp has a team's threads spin for milliseconds; as soon as all teams together have
+// more threads than there are processors, it puts them to sleep instead.
 //
-// Called by stream threads, through host_kernels.cc. Any thread.
+// So a working stream holds a team, used or not: else what the user's own kernels on the CPU leave spinning takes its
+// cores (a training step that draws its batch on the CPU took 1.15 times as long). A stream at rest gives it up: else
+// those kernels would take 1.4 times as long for ever.
+//
+// Called by stream threads. Each does nothing with another OpenMP than GNU's.
 #pragma once
 
 namespace tpu {
 
-// Ends the calling thread's team (some 0.3 ms; 1 us if it has none); its next parallel kernel makes another. Does
-// nothing with another OpenMP than GNU's, or within a parallel region.
-void GiveUpHostTeam();
+// Until the calling stream rests it has a team, large enough for that (some 0.1 ms, where it hasn't one).
+void HoldHostTeam();
+
+// When the calling stream rests, its team, if it has one, ends (some 0.3 ms; 1 us without); its next parallel kernel
+// makes another.
+void GiveUpHostTeamLater();
 
 }  // namespace tpu

@@ -96,6 +96,11 @@ class Engine {
 
   void set_call_runner(CallRunner runner) { call_runner_ = std::move(runner); }
   const CallRunner& call_runner() const { return call_runner_; }
+  // Called on a stream's thread after a launch that took a while.
+  void set_long_launch_hook(void (*hook)()) { long_launch_hook_ = hook; }
+  void NoteLongLaunch() const {
+    if (long_launch_hook_ != nullptr) long_launch_hook_();
+  }
   void set_where_hook(WhereHook hook) { where_hook_ = hook; }
   void set_fixed_hook(FixedHook hook) { fixed_hook_ = hook; }
   // While it is, fragments run compiled from their first launch, waiting for their programs, and no program changes.
@@ -131,6 +136,7 @@ class Engine {
   std::vector<std::unique_ptr<Device>> devices_;
   std::unique_ptr<CompilerBackend> backend_;
   CallRunner call_runner_;
+  void (*long_launch_hook_)() = nullptr;
   WhereHook where_hook_ = nullptr;
   FixedHook fixed_hook_ = nullptr;
   std::atomic<bool> fixed_{false};

@@ -15,6 +15,7 @@ namespace {
 
 constexpr size_t kMaxNamed = 20;         // operations in a message
 constexpr int64_t kHandOverNs = 50'000;  // to the stream's thread and back
+constexpr int64_t kLongNs = 1'000'000;
 
 std::shared_ptr<const absl::Status> Shared(const absl::Status& status) {
   return std::make_shared<const absl::Status>(status);
@@ -93,6 +94,7 @@ void Launch::Run() {
   profile.nanoseconds.fetch_add(took, std::memory_order_relaxed);
   if (passage && compiled) passage->Add(took);
   engine_.tuner().End(*entry_, turn, measurable, took);
+  if (took >= kLongNs && !Stream::RunningClaimed()) engine_.NoteLongLaunch();
   if (traced) {
     Timeline::Get().Add(Span::Kind::kFragment, stream_, begin, entry_->fragment.Summary(),
                         {{"operations", std::to_string(entry_->live_ops)},

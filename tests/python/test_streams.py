@@ -251,7 +251,39 @@ def test_threads_of_host_kernels_are_given_up():
             break
     assert seen > before
     torch.testing.assert_close(values.cpu(), x.sort().values)
+    assert_given_up(before)
+
+
+def assert_given_up(before):
     deadline = time.monotonic() + 10
     while stream_threads() > before and time.monotonic() < deadline:
         time.sleep(0.01)
     assert stream_threads() <= before
+
+
+@pytest.mark.embedded_only(reason="a plugin's threads are its own")
+def test_working_streams_have_the_users_threads_sleep():
+    """By a team that nothing runs on: OpenMP lets no thread spin once all teams have more of them than there are cores
+    (torch.randn and the like would take a core from the stream for milliseconds)."""
+    if torch.get_num_threads() < 2:
+        pytest.skip("kernels of the CPU have one thread here")
+    x = torch.randn(1024, 1024, device="tpu")
+
+    def work():
+        y = x
+        for _ in range(20):
+            y = x @ y / 32
+        torch.tpu.synchronize()
+
+    work()  # makes the threads that stay
+    torch.tpu.wait_for_compiles()
+    work()
+    time.sleep(1)
+    before, kernels = stream_threads(), torch.tpu.metrics()["host_kernel_calls"]
+    for _ in range(20):
+        work()
+        if (seen := stream_threads()) > before:
+            break
+    assert seen > before
+    assert torch.tpu.metrics()["host_kernel_calls"] == kernels
+    assert_given_up(before)
