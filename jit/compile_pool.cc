@@ -30,7 +30,7 @@ using State = FragmentEntry::State;
 constexpr int kNice = 7;
 // How much longer than it worked the pool rests beside a program that runs compiled code: niceness alone leaves a
 // program that uses all cores waiting for the part of each parallel loop that a compile holds up.
-constexpr int kRestShare = 32;
+constexpr int kRestShare = 20;
 constexpr std::chrono::milliseconds kLongestRest(2000), kLook(50);
 // One launch in so many may run op by op in such a program.
 constexpr int64_t kCompiledToOne = 32;
