@@ -379,7 +379,7 @@ SignatureRef Infer(const Operator& op, at::ArrayRef<c10::IValue> arguments, cons
   const HostCheck check = CheckOnHost(op, *d.call, collected, arguments, inference->returns);
   DescribeResults(op, *inference, d);
   s->recordable = check.AllowsToRecord(*d.call) && HasKernel(op, *d.call) && !WritesOverItself(op, arguments) &&
-                  !MayKeepShapeOfOut(op, arguments, collected, *s);
+                  !ReadsWhatItWrote(op, arguments) && !MayKeepShapeOfOut(op, arguments, collected, *s);
   if (!s->recordable) {
     s->refused = check.complaint != nullptr;
     return d.Finish();

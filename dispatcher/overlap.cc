@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <vector>
 
 #include "dispatcher/storage.h"
 
@@ -70,6 +71,26 @@ Overlaps FindOverlaps(const Operator& op, at::ArrayRef<c10::IValue> arguments) {
     });
   }
   return overlaps;
+}
+
+bool ReadsWhatItWrote(const Operator& op, at::ArrayRef<c10::IValue> arguments) {
+  const Overlaps overlaps = FindOverlaps(op, arguments);
+  if (overlaps.empty()) return false;
+  struct Place {
+    int turn;  // its place in its list, or none
+    bool in_written_list;
+  };
+  std::vector<Place> places;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const bool list = op.kinds[i] == ArgumentKind::kTensorList, written = op.Writes(static_cast<int>(i));
+    int turn = 0;
+    VisitTensors(arguments[i], op.kinds[i],
+                 [&](const at::Tensor&) { places.push_back({list ? turn++ : -1, list && written}); });
+  }
+  return std::any_of(overlaps.begin(), overlaps.end(), [&](const Overlap& overlap) {
+    const Place &one = places[overlap.first], &other = places[overlap.second];
+    return one.turn != other.turn && (one.in_written_list || other.in_written_list);
+  });
 }
 
 bool WritesOverItself(const Operator& op, at::ArrayRef<c10::IValue> arguments) {

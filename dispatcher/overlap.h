@@ -27,6 +27,10 @@ using Overlaps = absl::InlinedVector<Overlap, 2>;
 
 Overlaps FindOverlaps(const Operator& op, at::ArrayRef<c10::IValue> arguments);
 
+// Whether the call comes back to memory that it wrote: lists are written one tensor after the other, and a later one
+// reads what the ones before it left.
+bool ReadsWhatItWrote(const Operator& op, at::ArrayRef<c10::IValue> arguments);
+
 // Whether a tensor that the call writes has elements in one place (it is expanded).
 bool WritesOverItself(const Operator& op, at::ArrayRef<c10::IValue> arguments);
 

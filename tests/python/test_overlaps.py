@@ -45,6 +45,17 @@ def in_place(function, *sizes):
     return run
 
 
+def lists(function):
+    """function(a, b) of two tensors."""
+
+    def run(device):
+        a, b = ramp(device, 3), 10 * ramp(device, 3)
+        function(a, b)
+        return torch.cat([a, b])
+
+    return run
+
+
 TO_ITSELF = {
     "fill_": lambda d: expanded(d).fill_(7),
     "fill_ tensor": lambda d: expanded(d).fill_(torch.tensor(7.0, device=d)),
@@ -102,6 +113,11 @@ WITH_OTHERS = {
     "masked_scatter_ of itself": in_place(lambda a, b: a.masked_scatter_(a > 2, b), 4),
     "apart": in_place(lambda a, b: a[:2].add_(b[2:]), 4, 4),
     "apart, out": in_place(lambda a, b: torch.sum(b[2:], 0, out=a[0]), 4, 4),
+    "a list, twice": lists(lambda a, b: torch._foreach_add_([a, b, a], [1.0, 2.0, 3.0])),
+    "a list, in part twice": lists(lambda a, b: torch._foreach_mul_([a, a[1:]], 3.0)),
+    "a list from what it wrote": lists(lambda a, b: torch._foreach_add_([a, b], [b, a])),
+    "a list, exchanged": lists(lambda a, b: torch._foreach_copy_([a, b], [b, a])),
+    "a list with itself": lists(lambda a, b: torch._foreach_mul_([a, b], [a, b])),
     "columns": in_place(lambda a, b: a[:, :2].add_(b[:, 2:]), 4, 4),
 }
 
