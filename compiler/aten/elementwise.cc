@@ -234,7 +234,9 @@ void RegisterBinary(Registry& r) {
   r.Add("aten::hypot", [](AtenCall& c) -> Result {
     if (c.float_compute() != DType::kFloat32) return Result::Decline();
     Tensor a = c.as(0, DType::kFloat64), b = c.as(1, DType::kFloat64);
-    return ir::Sqrt(a * a + b * b);
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    Tensor infinite = ir::Eq(ir::Abs(a), kInfinity) | ir::Eq(ir::Abs(b), kInfinity);  // beside NaN, too
+    return ir::Select(infinite, kInfinity, ir::Sqrt(a * a + b * b));
   });
 }
 

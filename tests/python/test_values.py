@@ -62,7 +62,7 @@ def test_special_values(name):
 
 
 @pytest.mark.parametrize(
-    "name", "add sub mul div maximum minimum fmod remainder pow atan2 eq lt ge fmax logical_and".split()
+    "name", "add sub mul div maximum minimum fmod remainder pow atan2 hypot eq lt ge fmax logical_and".split()
 )
 def test_special_pairs(name):
     function = getattr(torch, name)
