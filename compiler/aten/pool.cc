@@ -1,4 +1,5 @@
 // Pooling over the last dims, forward and backward.
+#include <algorithm>
 #include <numeric>
 
 #include "compiler/aten/families.h"
@@ -129,27 +130,50 @@ Lowering AvgPoolBackward(size_t n) {  // (dy, x, kernel, ...)
   };
 }
 
-// Adaptive pooling whose input divides evenly is pooling; other sizes go one dim at a time by a matrix of weights.
-Tensor AdaptiveWeights(Emitter& e, DType dtype, int64_t in, int64_t out) {
-  Tensor o = e.Iota(DType::kInt64, {out, in}, 0), i = e.Iota(DType::kInt64, {out, in}, 1);
-  auto number = [&](int64_t v) { return e.Integer(DType::kInt64, v); };
-  Tensor start = o * number(in) / number(out);
-  Tensor end = ((o + 1) * number(in) + number(out - 1)) / number(out);
-  Tensor inside = (i >= start) & (i < end);
-  return ir::Convert(inside, dtype) / ir::Convert(end - start, dtype);
+// Adaptive pooling whose input divides evenly is pooling; other sizes go one dim at a time.
+
+// Which input positions are averaged for the output positions `o`: from `start` to before `end`.
+struct Windows {
+  Tensor start, end;
+};
+Windows AdaptiveWindows(Tensor o, int64_t in, int64_t out) {
+  auto number = [&](int64_t v) { return o.emitter().Integer(DType::kInt64, v); };
+  return {o * number(in) / number(out), ((o + 1) * number(in) + number(out - 1)) / number(out)};
 }
 
-// Their matrix of weights would be larger than most tensors.
+// x with dim d averaged to `out` windows. What is not in a window has no part in it: infinity by a weight of 0 had.
+Tensor AverageAlong(Tensor x, int64_t d, int64_t out) {
+  Emitter& e = x.emitter();
+  const int64_t in = x.size(d);
+  int64_t widest = 0;
+  for (int64_t o = 0; o < out; ++o) widest = std::max(widest, ((o + 1) * in + out - 1) / out - o * in / out);
+  Shape spread(x.dims());
+  spread[d] = out;
+  spread.insert(spread.begin() + d + 1, widest);
+  auto [first, before] = AdaptiveWindows(e.Iota(DType::kInt64, {out, widest}, 0), in, out);
+  Tensor at = first + e.Iota(DType::kInt64, {out, widest}, 1);
+  Tensor inside = ir::BroadcastAlong(at < before, spread, {d, d + 1});
+  Tensor positions = ir::Reshape(ir::Min(at, static_cast<double>(in - 1)), {out * widest});
+  Tensor sum = ir::Sum(ir::Select(inside, ir::Reshape(ir::Take(x, positions, d), spread), 0), {d + 1});
+  auto [start, end] = AdaptiveWindows(e.Iota(DType::kInt64, {out}, 0), in, out);
+  return sum / ir::BroadcastAlong(ir::Convert(end - start, x.dtype()), sum.dims(), {d});
+}
+
+// The matrix of weights would be larger than most tensors.
 bool IsTooLong(int64_t in, int64_t out) { return in * out > (1 << 20); }
 
-// x with dim d of size `in` averaged to `out` windows, or (backward) its gradient spread from `out` to `in`.
-Tensor AlongDim(Tensor x, int64_t d, int64_t in, int64_t out, bool backward) {
-  Tensor weights = AdaptiveWeights(x.emitter(), x.dtype(), in, out);
-  Tensor moved = ir::Dot(x, weights, {}, {}, {d}, {backward ? 0 : 1}, x.dtype());  // the new dim comes last
-  Shape permutation(x.rank());
+// dy with dim d, of averages, spread to the `in` positions that they are of: by a matrix of weights.
+Tensor SpreadAlong(Tensor dy, int64_t d, int64_t in) {
+  Emitter& e = dy.emitter();
+  const int64_t out = dy.size(d);
+  Tensor i = e.Iota(DType::kInt64, {out, in}, 1);
+  auto [start, end] = AdaptiveWindows(e.Iota(DType::kInt64, {out, in}, 0), in, out);
+  Tensor weights = ir::Convert((i >= start) & (i < end), dy.dtype()) / ir::Convert(end - start, dy.dtype());
+  Tensor moved = ir::Dot(dy, weights, {}, {}, {d}, {0}, dy.dtype());  // the new dim comes last
+  Shape permutation(dy.rank());
   std::iota(permutation.begin(), permutation.end(), 0);
   permutation.pop_back();
-  permutation.insert(permutation.begin() + d, x.rank() - 1);
+  permutation.insert(permutation.begin() + d, dy.rank() - 1);
   return ir::Transpose(moved, permutation);
 }
 
@@ -158,13 +182,12 @@ Lowering AdaptiveAvgPool(size_t n) {  // (x, output_size)
     Tensor x = c.as(0, OpMath(c.result_dtype()));
     size_t lead = x.rank() - n;
     Shape ratio;
-    bool even = true, whole = true, too_long = false;
+    bool even = true, whole = true;
     for (size_t i = 0; i < n; ++i) {
       int64_t in = x.size(lead + i), out = c.result_dims()[lead + i];
       if (out == 0 || in == 0) return Result::Decline();
       even = even && in % out == 0;
       whole = whole && out == 1;
-      too_long = too_long || IsTooLong(in, out);
       ratio.push_back(in / out);
     }
     if (whole) {
@@ -176,8 +199,7 @@ Lowering AdaptiveAvgPool(size_t n) {  // (x, output_size)
       ir::Window w{ratio, ratio, Shape(n, 1), Shape(n, 0), Shape(n, 0)};
       return ir::WindowReduce(ir::ReduceKind::sum, x, w) / static_cast<double>(Product(ratio));
     }
-    if (too_long) return Result::Decline();
-    for (size_t i = 0; i < n; ++i) x = AlongDim(x, lead + i, x.size(lead + i), c.result_dims()[lead + i], false);
+    for (size_t i = 0; i < n; ++i) x = AverageAlong(x, lead + i, c.result_dims()[lead + i]);
     return x;
   };
 }
@@ -199,7 +221,7 @@ Lowering AdaptiveAvgPoolBackward(size_t n) {  // (dy, x)
       } else if (IsTooLong(in, out)) {
         return Result::Decline();
       } else {
-        dy = AlongDim(dy, lead + i, in, out, true);
+        dy = SpreadAlong(dy, lead + i, in);
       }
     }
     return dy;

@@ -1,5 +1,5 @@
-// Upsampling: nearest (positions taken along each dim) and linear (two neighbours weighed along each dim; of few
-// positions, a matrix of weights).
+// Upsampling: nearest (positions taken along each dim) and linear (two neighbours weighed along each dim; gradients of
+// few positions are summed by a matrix of weights).
 #include <cmath>
 #include <numeric>
 
@@ -80,8 +80,7 @@ struct Nearest {
 };
 
 struct Linear {
-  static constexpr int64_t kMostWeighed = 16;  // input positions, of a matrix of weights
-  static constexpr int64_t kMostSummed = 128;  // output positions, of one that sums gradients
+  static constexpr int64_t kMostSummed = 128;  // output positions, of a matrix of weights that sums gradients
 
   int n;
 
@@ -109,8 +108,8 @@ struct Linear {
            ir::Select(ir::Eq(i, down(b.high)), down(b.share), 0);
   }
 
-  static Tensor AlongDim(Tensor x, Tensor weights, int64_t d, int64_t contracted) {
-    Tensor moved = ir::Dot(x, weights, {}, {}, {d}, {contracted}, x.dtype());
+  static Tensor AlongDim(Tensor x, Tensor weights, int64_t d) {
+    Tensor moved = ir::Dot(x, weights, {}, {}, {d}, {0}, x.dtype());
     Shape permutation(x.rank() - 1);
     std::iota(permutation.begin(), permutation.end(), 0);
     permutation.insert(permutation.begin() + d, x.rank() - 1);
@@ -130,8 +129,8 @@ struct Linear {
       if (from == to) continue;
       const Between b = Neighbours(c.emitter(), x.dtype(), backward ? to : from, backward ? from : to,
                                    c.boolean(corners), c.real(corners + 1 + i));
-      if (from <= (backward ? kMostSummed : kMostWeighed)) {
-        x = AlongDim(x, Weights(b, backward ? to : from), d, backward ? 0 : 1);
+      if (backward && from <= kMostSummed) {
+        x = AlongDim(x, Weights(b, to), d);
         continue;
       }
       const auto position = [](Tensor v) { return ir::Convert(v, DType::kInt64); };

@@ -157,7 +157,7 @@ RESAMPLED = {
 @pytest.mark.parametrize("mode", RESAMPLED)
 @pytest.mark.parametrize("corners", [False, True])
 def test_resampled_between_neighbours(mode, corners, dtype):
-    """Of few positions by a matrix of weights, of many by two neighbours; forward and backward."""
+    """Two neighbours weighed; gradients of few positions are summed by a matrix of weights."""
     for shape, size in RESAMPLED[mode]:
 
         def program(x, size=size):
@@ -178,6 +178,20 @@ def test_pooled_to_a_size_that_does_not_divide_a_long_one():
         return pooled.detach(), *torch.autograd.grad((pooled * torch.arange(1100, device=x.device)).sum(), x)
 
     check(program, torch.randn(1, 2, 3001, generator=torch.Generator().manual_seed(0)), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("number", [torch.inf, -torch.inf, torch.nan])
+def test_what_is_no_number_stays_where_it_is_weighed(number):
+    """A weight of 0 for every other position would spread it over all of them."""
+
+    def program(x):
+        pools = torch.nn.functional.adaptive_avg_pool2d(x, (3, 5)), torch.nn.functional.adaptive_avg_pool1d(x[0], 13)
+        resampled = [torch.nn.functional.interpolate(x, size=(13, 5), mode=mode) for mode in ("bilinear", "area")]
+        return *pools, *resampled
+
+    x = torch.rand(1, 2, 7, 8, generator=torch.Generator().manual_seed(0))
+    x[0, 1, 2, 3] = number
+    check(program, x)
 
 
 def grouped_operands(dtype, form):
