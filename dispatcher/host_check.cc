@@ -186,15 +186,16 @@ class UnmovedGenerator {
   at::Tensor state_;
 };
 
-// What the operator complains about, or null: then its results are on the stack. Others' exceptions are no
+// What the operator complains about, or null: then its results are on the stack, if it `ran`. Others' exceptions are no
 // complaints.
-std::exception_ptr Complaint(const Operator& op, torch::jit::Stack& stack, std::string& message) {
+std::exception_ptr Complaint(const Operator& op, torch::jit::Stack& stack, std::string& message, bool& ran) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   std::optional<UnmovedGenerator> unmoved;
   if (DrawsElsewhere(op)) unmoved.emplace();
   try {
     op.op.callBoxed(stack);
+    ran = true;
   } catch (const c10::Error& e) {
     message = e.what_without_backtrace();
     return std::current_exception();
@@ -252,22 +253,22 @@ bool AsInferred(const torch::jit::Stack& found, const torch::jit::Stack& inferre
   return true;
 }
 
-// A result of the kernel's.
+// A tensor of the kernel's results.
 struct Found {
   c10::ScalarType type;
   Shape shape;
 };
 
-// By result; none for what is no tensor.
-using Results = std::vector<std::optional<Found>>;
+// By result: itself, or a list's tensors.
+using Results = std::vector<std::vector<Found>>;
 
 Results Describe(const torch::jit::Stack& results) {
   Results described;
   for (const c10::IValue& r : results) {
     described.emplace_back();
-    if (!r.isTensor() || !r.toTensor().defined()) continue;
-    const at::Tensor& t = r.toTensor();
-    described.back() = {t.scalar_type(), {t.sizes().vec(), t.strides().vec()}};
+    for (const at::Tensor& t : TensorsOf(r)) {
+      described.back().push_back({t.scalar_type(), {t.sizes().vec(), t.strides().vec()}});
+    }
   }
   return described;
 }
@@ -295,18 +296,24 @@ std::vector<int64_t> StridesAs(const Shape& found, at::IntArrayRef sizes, at::In
   return same || gaps ? inferred.vec() : Packed(sizes, found.strides);
 }
 
+// `inferred` with what the kernel says of it.
+at::Tensor Adopted(const Found& found, const at::Tensor& inferred) {
+  const auto& [type, shape] = found;
+  const bool number = shape.sizes.empty() && inferred.numel() == 1;
+  const at::IntArrayRef none, sizes = number ? none : inferred.sizes();
+  const std::vector<int64_t> strides = StridesAs(shape, sizes, number ? none : inferred.strides());
+  const bool same = inferred.scalar_type() == type && inferred.sizes() == sizes && inferred.strides() == strides;
+  return same ? inferred : at::empty_strided(sizes, strides, inferred.options().dtype(type));
+}
+
 // Meta kernels differ from the CPU's in the types of some results (statistics of norms of 16-bit floats), in the
 // strides of some, and in one dimension or none for one element (the loss of multilabel_margin_loss).
 void Adopt(const Results& found, torch::jit::Stack& inferred) {
   for (size_t r = 0; r < std::min(found.size(), inferred.size()); ++r) {
-    if (!found[r] || !inferred[r].isTensor() || !inferred[r].toTensor().defined()) continue;
-    const at::Tensor& other = inferred[r].toTensor();
-    const auto& [type, shape] = *found[r];
-    const bool number = shape.sizes.empty() && other.numel() == 1;
-    const at::IntArrayRef none, sizes = number ? none : other.sizes();
-    const std::vector<int64_t> strides = StridesAs(shape, sizes, number ? none : other.strides());
-    if (other.scalar_type() == type && other.sizes() == sizes && other.strides() == strides) continue;
-    inferred[r] = at::empty_strided(sizes, strides, other.options().dtype(type));
+    const ArgumentKind kind = inferred[r].isTensor() ? ArgumentKind::kTensor : ArgumentKind::kTensorList;
+    if (TensorsOf(inferred[r]).size() != found[r].size()) continue;
+    auto next = found[r].begin();
+    inferred[r] = MapTensors(inferred[r], kind, [&next](const at::Tensor& t) { return Adopted(*next++, t); });
   }
 }
 
@@ -399,14 +406,15 @@ Trial Try(const Operator& op, const StandIns& stand_ins, const torch::jit::Stack
   std::string complaint;
   for (const Contents& contents : kContents) {
     std::string message;
+    bool ran = false;
     torch::jit::Stack stack = stand_ins.Make(contents);
-    const std::exception_ptr error = Complaint(op, stack, message);
+    const std::exception_ptr error = Complaint(op, stack, message, ran);
     if (!error) {
       bool as_inferred = AsInferred(stack, inferred, stand_ins.shrinking());
       if (!as_inferred && stand_ins.shrinking()) {  // results' sizes are computed from the arguments'
         as_inferred = AsInferred(stack, InferredFor(op, stand_ins.Make(contents)), nullptr);
       }
-      return {{nullptr, as_inferred, !stack.empty()}, std::move(stack)};
+      return {{nullptr, as_inferred, ran}, std::move(stack)};
     }
     const bool about_types = IsNotImplemented(error);  // whatever else is wrong with what the others hold
     if (trial.check.complaint && message != complaint && !about_types) return {};

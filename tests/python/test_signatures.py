@@ -308,6 +308,17 @@ def test_lists_of_complex_numbers():
     check(lambda x: torch._foreach_add([x, x], [1j, 2]), torch.arange(3.0))
 
 
+def test_lists_of_truths_to_the_power_of_one():
+    """PyTorch infers whole numbers for their results, the CPU's kernels make truths."""
+
+    def program(x):
+        y = x.clone()
+        torch._foreach_pow_([y], True)
+        return (y, *torch._foreach_pow([x, x], True), *torch._foreach_pow([x], False), *torch._foreach_pow([x], 2))
+
+    check(program, torch.tensor([True, False]))
+
+
 @pytest.mark.parametrize(
     "write",
     [
