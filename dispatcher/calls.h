@@ -97,6 +97,7 @@ struct Operator {
   bool any_strides = false;       // the CPU's kernel takes operands of any strides for certain
   int dtype = -1;                 // the argument that names the type to compute in, where there may be one
   bool is_view = false;           // returns a view of an argument it doesn't write
+  int packed = -1;                // the argument that is a list of numbers in a tensor of the CPU: `scalars`
   int indices = -1;               // the argument that holds indices of dims, masks among them: the schema's Tensor?[]
 
   explicit Operator(const c10::OperatorHandle& op);

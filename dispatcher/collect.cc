@@ -83,7 +83,11 @@ void Collected::Collect(const Operator& op, at::ArrayRef<c10::IValue> arguments)
     }
     switch (op.kinds[i]) {
       case ArgumentKind::kTensor:
-        AddTensor(op, value.toTensor(), false);
+        if (static_cast<int>(i) == op.packed && value.toTensor().is_cpu()) {
+          AddTemporary(op, Upload(value.toTensor(), DeviceSoFar()), false);
+        } else {
+          AddTensor(op, value.toTensor(), false);
+        }
         break;
       case ArgumentKind::kTensorList: {
         const auto list = value.toListRef();

@@ -279,6 +279,7 @@ bool HasKernel(const Operator& op, const Call& call) {
 
 // A list's numbers are operands each, which complex ones are too wide for.
 bool ListsComplexNumbers(const Operator& op, at::ArrayRef<c10::IValue> arguments) {
+  if (op.packed >= 0 && arguments[op.packed].toTensor().is_complex()) return true;
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (op.kinds[i] != ArgumentKind::kScalarList || arguments[i].isNone()) continue;
     const auto list = arguments[i].toListRef();

@@ -94,6 +94,13 @@ Result PowScalar(AtenCall& c) {
   return results;
 }
 
+Result PowLists(AtenCall& c) {
+  for (size_t k = 0; k < c.num_results(); ++k) {
+    if (!IsFloat(Compute(c, k))) return Result::Decline();
+  }
+  return Binary(ir::Pow)(c);
+}
+
 Shape AllDims(Tensor x) {
   Shape dims;
   for (int64_t d = 0; d < x.rank(); ++d) dims.push_back(d);
@@ -136,7 +143,7 @@ void RegisterForeach(Registry& r) {
   AddBinary(r, "clamp_min", ir::Max);
   AddBinary(r, "clamp_max", ir::Min);
   r.Add("aten::_foreach_pow.Scalar", PowScalar, kStaticScalars);
-  r.Add("aten::_foreach_pow.List", Binary(ir::Pow));
+  r.Add("aten::_foreach_pow.List", PowLists);
   r.Add("aten::_foreach_pow.ScalarAndTensor", [](AtenCall& c) -> Result {
     llvm::SmallVector<Tensor> results;
     for (auto [k, x] : llvm::enumerate(c.tensors(1))) {

@@ -308,6 +308,26 @@ def test_lists_of_complex_numbers():
     check(lambda x: torch._foreach_add([x, x], [1j, 2]), torch.arange(3.0))
 
 
+def test_numbers_for_lists_that_a_tensor_of_the_cpu_packs():
+    numbers = torch.tensor([0.5, 2.0])
+
+    def program(x, y):
+        lists = [x, y], [y, x], [x, x]
+        added = torch._foreach_addcmul(*lists, scalars=numbers)
+        torch._foreach_addcdiv_(added, *lists[1:], numbers)
+        return tuple(added)
+
+    check(program, torch.arange(1.0, 4), torch.arange(3.0, 6))
+    xs = [torch.ones(2, device="tpu")] * 2
+    for wrong in (numbers[0], torch.ones(3), numbers * 1j):
+        with pytest.raises(RuntimeError, match=r"of dimension 1|input of length 2|without overflow"):
+            torch._foreach_addcmul(xs, xs, xs, wrong)
+
+
+def test_whole_numbers_to_the_power_of_lists():
+    check(lambda x: tuple(torch._foreach_pow([x, x], [x % 3, x + 1])), torch.arange(4))
+
+
 def test_lists_of_truths_to_the_power_of_one():
     """PyTorch infers whole numbers for their results, the CPU's kernels make truths."""
 
