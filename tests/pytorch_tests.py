@@ -25,7 +25,8 @@ def failures(file, directory, device, report, selected):
     with report.open("w") as out:
         command = [sys.executable, "-m", "pytest", file, *options]
         ran = subprocess.run(command, cwd=directory, env=environment, stdout=out, stderr=subprocess.STDOUT)
-    found = re.findall(r"^(?:FAILED|ERROR) (\S+)", report.read_text(), re.MULTILINE)
+    lines = re.findall(r"^(?:FAILED|ERROR|SUBFAILED.*?) ([^\s:]+\.py\S*)", report.read_text(), re.MULTILINE)
+    found = list(dict.fromkeys(lines))  # a test whose subtests fail is there for each
     return found if ran.returncode in (0, 1, 5) else [*found, file]
 
 
