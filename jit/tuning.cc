@@ -177,7 +177,8 @@ void Tuner::Advance() {
     return finished || entry->ref_count() == 1;  // it isn't launched again
   });
   const int64_t start = ThreadNanoseconds();
-  const FragmentRef first = engine_.fixed() ? FragmentRef() : Take(waiting);
+  int64_t next = launched_.load(std::memory_order_relaxed);  // where programs are fixed: once they aren't
+  const FragmentRef first = engine_.fixed() ? FragmentRef() : Take(waiting, next);
   std::shared_ptr<TuningTrial> trial = first ? MakeTrial(*first) : nullptr;
   const int64_t took = ThreadNanoseconds() - start;
   spent_.fetch_add(took, std::memory_order_relaxed);
@@ -195,19 +196,19 @@ void Tuner::Advance() {
     std::lock_guard<std::mutex> lock(mutex_);
     waiting_.insert(waiting_.end(), waiting.begin(), waiting.end());
   }
-  if (engine_.fixed()) {
-    next_ = launched_.load();
-  } else if (first) {
+  if (first) {
     engine_.pool().Tune();
+  } else {
+    next_ = next;  // now that they can be found
   }
 }
 
-FragmentRef Tuner::Take(std::vector<FragmentRef>& waiting) {
+FragmentRef Tuner::Take(std::vector<FragmentRef>& waiting, int64_t& next) {
   while (!waiting.empty()) {
     const auto best = absl::c_max_element(
         waiting, [](const FragmentRef& a, const FragmentRef& b) { return WorthOf(*a) < WorthOf(*b); });
     if (!Affords(**best)) {
-      next_ = BudgetedAt(CostOf(**best));
+      next = BudgetedAt(CostOf(**best));
       return {};
     }
     FragmentTuning& t = (*best)->tuning;

@@ -103,8 +103,9 @@ class Tuner {
   int64_t BudgetedAt(int64_t cost) const;  // nanoseconds of launches
   // What its next candidate may save of all launches, for what it costs.
   static double WorthOf(const FragmentEntry& entry);
-  // Takes the one out that is worth most and affordable, if any; those for which the backend offers nothing end.
-  FragmentRef Take(std::vector<FragmentRef>& waiting);
+  // Takes the one out that is worth most, or says when that will be affordable; those for which the backend offers
+  // nothing end.
+  FragmentRef Take(std::vector<FragmentRef>& waiting, int64_t& next);
   void List(FragmentEntry& entry);
   std::shared_ptr<TuningTrial> MakeTrial(FragmentEntry& entry);
   void Finish(FragmentEntry& entry);
