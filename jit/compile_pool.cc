@@ -20,6 +20,7 @@
 #include "jit/launch_times.h"
 #include "jit/tuning.h"
 #include "runtime/fork.h"
+#include "runtime/heap.h"
 
 namespace tpu {
 namespace {
@@ -242,6 +243,7 @@ bool CompilePool::ProgramRunsCompiled() {
 }
 
 void CompilePool::Do(const Job& job) {
+  TrimHeapIfGrown();
   if (job.family) return DoFamily(*job.family);
   FragmentEntry& entry = *job.entry;
   Metrics& metrics = Metrics::Get();
