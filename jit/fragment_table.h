@@ -86,7 +86,6 @@ struct FragmentEntry final : RefCounted<FragmentEntry> {
   std::mutex mutex_;
   std::vector<std::unique_ptr<Executable>> replaced_;  // launches may still run them; guarded by mutex_
 };
-using FragmentRef = Ref<FragmentEntry>;
 
 class FragmentTable {
  public:

@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kMaxNamed = 20;         // operations in a message
 constexpr int64_t kHandOverNs = 50'000;  // to the stream's thread and back
-constexpr int64_t kLongNs = 1'000'000;
+constexpr int64_t kLongNs = 1'000'000;   // what is told to the hook
 
 std::shared_ptr<const absl::Status> Shared(const absl::Status& status) {
   return std::make_shared<const absl::Status>(status);

@@ -212,13 +212,12 @@ FragmentRef Tuner::Take(std::vector<FragmentRef>& waiting, int64_t& next) {
       return {};
     }
     FragmentTuning& t = (*best)->tuning;
-    const bool listed = std::exchange(t.listed, true);
-    if (!listed) List(**best);
-    if (!t.left.empty() && listed) {
+    if (std::exchange(t.listed, true)) {
       FragmentRef taken = std::move(*best);
       waiting.erase(best);
       return taken;
     }
+    List(**best);  // and by what that says they are compared again
     if (t.left.empty()) {
       Finish(**best);
       waiting.erase(best);

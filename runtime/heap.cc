@@ -24,12 +24,12 @@ int64_t ResidentBytes() {
 void TrimHeapIfGrown() {
   static std::atomic<int64_t> next{kGrowth};
   const int64_t resident = ResidentBytes();
-  if (resident < next.load(std::memory_order_relaxed)) {
-    next.store(std::min(next.load(std::memory_order_relaxed), resident + kGrowth), std::memory_order_relaxed);
+  if (resident < next) {
+    next = std::min<int64_t>(next, resident + kGrowth);
     return;
   }
   malloc_trim(0);
-  next.store(ResidentBytes() + kGrowth, std::memory_order_relaxed);
+  next = ResidentBytes() + kGrowth;
 }
 
 }  // namespace tpu

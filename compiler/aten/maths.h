@@ -32,4 +32,7 @@ Tensor WrapIndex(Tensor index, int64_t size);
 // a @ b over the last dim of a and the one before last of b, rounded into `result`.
 Tensor MatMul(Tensor a, Tensor b, DType result);
 
+// x with dim d summed by `weights` of [its size, the new size].
+Tensor WeighAlong(Tensor x, Tensor weights, int64_t d);
+
 }  // namespace tpu::aten

@@ -1,9 +1,19 @@
 // Matrix products. Products of half types accumulate in f32 and round once, after the epilogue.
+#include <numeric>
+
 #include "compiler/aten/families.h"
 #include "compiler/aten/maths.h"
 #include "compiler/aten/registry.h"
 
 namespace tpu::aten {
+
+Tensor WeighAlong(Tensor x, Tensor weights, int64_t d) {
+  Tensor moved = ir::Dot(x, weights, {}, {}, {d}, {0}, x.dtype());  // the new dim comes last
+  Shape permutation(x.rank() - 1);
+  std::iota(permutation.begin(), permutation.end(), 0);
+  permutation.insert(permutation.begin() + d, x.rank() - 1);
+  return ir::Transpose(moved, permutation);
+}
 
 Tensor MatMul(Tensor a, Tensor b, DType result) {
   Shape batch;

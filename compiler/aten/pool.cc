@@ -1,6 +1,5 @@
 // Pooling over the last dims, forward and backward.
 #include <algorithm>
-#include <numeric>
 
 #include "compiler/aten/families.h"
 #include "compiler/aten/maths.h"
@@ -130,9 +129,8 @@ Lowering AvgPoolBackward(size_t n) {  // (dy, x, kernel, ...)
   };
 }
 
-// Adaptive pooling whose input divides evenly is pooling; other sizes go one dim at a time.
-
-// Which input positions are averaged for the output positions `o`: from `start` to before `end`.
+// Adaptive pooling whose input divides evenly is pooling; other sizes go one dim at a time. Which input positions are
+// averaged for the output positions `o`: from `start` to before `end`.
 struct Windows {
   Tensor start, end;
 };
@@ -169,12 +167,7 @@ Tensor SpreadAlong(Tensor dy, int64_t d, int64_t in) {
   Tensor i = e.Iota(DType::kInt64, {out, in}, 1);
   auto [start, end] = AdaptiveWindows(e.Iota(DType::kInt64, {out, in}, 0), in, out);
   Tensor weights = ir::Convert((i >= start) & (i < end), dy.dtype()) / ir::Convert(end - start, dy.dtype());
-  Tensor moved = ir::Dot(dy, weights, {}, {}, {d}, {0}, dy.dtype());  // the new dim comes last
-  Shape permutation(dy.rank());
-  std::iota(permutation.begin(), permutation.end(), 0);
-  permutation.pop_back();
-  permutation.insert(permutation.begin() + d, dy.rank() - 1);
-  return ir::Transpose(moved, permutation);
+  return WeighAlong(dy, weights, d);
 }
 
 Lowering AdaptiveAvgPool(size_t n) {  // (x, output_size)

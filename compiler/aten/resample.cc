@@ -1,9 +1,9 @@
 // Upsampling: nearest (positions taken along each dim) and linear (two neighbours weighed along each dim; gradients of
 // few positions are summed by a matrix of weights).
 #include <cmath>
-#include <numeric>
 
 #include "compiler/aten/families.h"
+#include "compiler/aten/maths.h"
 #include "compiler/aten/registry.h"
 
 namespace tpu::aten {
@@ -108,14 +108,6 @@ struct Linear {
            ir::Select(ir::Eq(i, down(b.high)), down(b.share), 0);
   }
 
-  static Tensor AlongDim(Tensor x, Tensor weights, int64_t d) {
-    Tensor moved = ir::Dot(x, weights, {}, {}, {d}, {0}, x.dtype());
-    Shape permutation(x.rank() - 1);
-    std::iota(permutation.begin(), permutation.end(), 0);
-    permutation.insert(permutation.begin() + d, x.rank() - 1);
-    return ir::Transpose(moved, permutation);
-  }
-
   // forward (x, output_size, align_corners, scales...), backward (dy, output_size, input_size, align_corners,
   // scales...)
   Result Resample(AtenCall& c, bool backward) const {
@@ -130,7 +122,7 @@ struct Linear {
       const Between b = Neighbours(c.emitter(), x.dtype(), backward ? to : from, backward ? from : to,
                                    c.boolean(corners), c.real(corners + 1 + i));
       if (backward && from <= kMostSummed) {
-        x = AlongDim(x, Weights(b, to), d);
+        x = WeighAlong(x, Weights(b, to), d);
         continue;
       }
       const auto position = [](Tensor v) { return ir::Convert(v, DType::kInt64); };

@@ -20,10 +20,11 @@ constexpr int64_t kLeastRows = 16;  // fewer rows or columns are not multiplied 
 
 constexpr double kMultipliedInNs = 50;  // multiply-adds of f32 by a core
 
+constexpr double kLeastSaved = 0.003;  // of all: where even ten times that would hardly be worth an exchange
+
 // What turning a knob saves where it saves anything, of the time of what it is about; and of how many kernels it is.
 constexpr double kProductsMaySave = 0.1;
 constexpr double kConvolutionsMaySave = 0.1;
-constexpr double kLeastSaved = 0.003;  // of all: where even ten times that would hardly be worth an exchange
 struct KernelKnob {
   int Tuning::* knob;
   int value;

@@ -30,6 +30,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
+void BusyUntil(std::chrono::steady_clock::time_point end) {
+  while (std::chrono::steady_clock::now() < end) {
+  }
+}
+
 // Adds one to each float within the microseconds that its program's bytes say; "none": never has the memory.
 class Plus final : public Executable {
  public:
@@ -45,8 +50,7 @@ class Plus final : public Executable {
     const auto* x = static_cast<const float*>(inputs[0].buffer->data());
     for (size_t i = 0; i < outputs[0]->bytes() / sizeof(float); ++i)
       static_cast<float*>(outputs[0]->data())[i] = x[i] + 1;
-    while (std::chrono::steady_clock::now() < end) {
-    }
+    BusyUntil(end);
     return absl::OkStatus();
   }
   int calls_per_launch() const override { return 0; }
@@ -96,9 +100,7 @@ class FakeBackend final : public CompilerBackend {
   explicit FakeBackend(Microseconds took) : took_(std::move(took)) {}
   absl::StatusOr<Program> Compile(const Fragment&, const Tuning& tuning) override {
     if (std::this_thread::get_id() == kMain) ++g_compiled_by_main;
-    const auto end = std::chrono::steady_clock::now() + g_compile_takes;
-    while (std::chrono::steady_clock::now() < end) {
-    }
+    BusyUntil(std::chrono::steady_clock::now() + g_compile_takes);
     return Program{"fake", took_.at(tuning.ToString()), {}, {}};
   }
   std::vector<Candidate> Candidates(const Program&, const Tuning& tuning, absl::Span<const KernelTime>) const override {
