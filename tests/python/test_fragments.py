@@ -101,6 +101,42 @@ def test_tiers_agree():
     torch.testing.assert_close(program(), first)
 
 
+def processor():
+    with open("/proc/cpuinfo") as info:
+        return info.read()
+
+
+@pytest.mark.skipif(
+    not EMBEDDED or "avx512f" not in processor() or "GenuineIntel" in processor(),
+    reason="where the library multiplies better than panels, op by op it is ATen's, which sums in another order",
+)
+def test_products_have_the_numbers_of_compiled_code_at_once(metrics):
+    x, w, b = (
+        torch.randn(4, 128, 256, device="tpu"),
+        torch.randn(512, 256, device="tpu"),
+        torch.randn(512, device="tpu"),
+    )
+
+    def program():
+        part, square = x[:, ::2, ::3], torch.bmm(x, x.mT)
+        products = [F.linear(x, w, b), torch.baddbmm(square, x, x.mT), part.mT @ part]
+        products += [x[0, :, 5:200] @ w.t()[5:200], x[:1].expand(4, 128, 256) @ x.mT]
+        return [product.cpu() for product in products]
+
+    torch.tpu.synchronize()
+    torch.tpu.reset_metrics()
+    at_once = program()
+    assert metrics()["launches_tier0"] > 0
+    for _ in range(3):
+        program()
+        torch.tpu.wait_for_compiles()
+    torch.tpu.reset_metrics()
+    compiled = program()
+    assert metrics()["launches_tier1"] > 0
+    for one, other in zip(at_once, compiled, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("mode", ["strict", "debug"])
 def test_modes_give_the_same_values(mode):
     def program():

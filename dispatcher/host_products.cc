@@ -1,0 +1,75 @@
+#include "dispatcher/host_products.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/host/gemm.h"
+#include "runtime/host/panel_gemm.h"
+
+namespace tpu {
+namespace {
+
+bool IsPlainF32(const at::Tensor& t) {
+  return t.layout() == c10::kStrided && t.scalar_type() == c10::kFloat && t.device().is_cpu() && t.numel() > 0;
+}
+
+bool IsOne(const c10::IValue& factor) { return factor.toScalar().equal(1); }
+
+// One matrix or a batch of them, with rows or columns that lie without gaps.
+struct Matrices {
+  explicit Matrices(const at::Tensor& t) : tensor(t) {
+    if (Lies(t.size(-1), t.stride(-1), t.stride(-2))) return;
+    transposed = Lies(t.size(-2), t.stride(-2), t.stride(-1));
+    if (!transposed) tensor = t.contiguous();
+  }
+
+  int64_t step() const { return tensor.stride(transposed ? -1 : -2); }  // from one of those to the next
+  int64_t batch_step() const { return tensor.dim() == 3 ? tensor.stride(0) : 0; }
+
+  at::Tensor tensor;
+  bool transposed = false;
+
+ private:
+  static bool Lies(int64_t size, int64_t stride, int64_t step) { return stride == 1 && step >= size; }
+};
+
+at::Tensor Multiply(const at::Tensor& left, const at::Tensor& right) {
+  const Matrices a(left), b(right);
+  std::vector<int64_t> dims = left.sizes().vec();
+  dims.back() = right.size(-1);
+  at::Tensor c = at::empty(dims, left.options());
+  host::GemmStep step;
+  step.trans_a = a.transposed, step.trans_b = b.transposed;
+  step.m = left.size(-2), step.n = right.size(-1), step.k = left.size(-1);
+  step.lda = a.step(), step.ldb = b.step(), step.ldc = step.n;
+  if (left.dim() == 3) {
+    step.batch = {left.size(0)};
+    step.stride_a = {a.batch_step()}, step.stride_b = {b.batch_step()}, step.stride_c = {step.m * step.n};
+  }
+  host::RunGemm(step, a.tensor.const_data_ptr(), b.tensor.const_data_ptr(), c.mutable_data_ptr());
+  return c;
+}
+
+}  // namespace
+
+bool MultiplyByPanels(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  if (!host::PanelsFirst() || !op.schema().overload_name().empty()) return false;
+  const std::string& name = op.schema().name();
+  const bool adds = name == "aten::addmm" || name == "aten::baddbmm";
+  if (!adds && name != "aten::mm" && name != "aten::bmm") return false;
+  const auto first = stack.end() - (adds ? 5 : 2);
+  if (adds && !(IsPlainF32(first->toTensor()) && IsOne(first[3]) && IsOne(first[4]))) return false;
+  const at::Tensor &left = first[adds].toTensor(), &right = first[adds + 1].toTensor();
+  if (!IsPlainF32(left) || !IsPlainF32(right)) return false;
+  at::Tensor product = Multiply(left, right);
+  if (adds) product.add_(first->toTensor());
+  stack.erase(first, stack.end());
+  stack.emplace_back(std::move(product));
+  return true;
+}
+
+}  // namespace tpu
