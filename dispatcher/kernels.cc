@@ -199,7 +199,8 @@ c10::Scalar LocalScalarDense(const at::Tensor& self) {
   const Layout* layout = storage.layout();
   if (storage.value() && layout->row_major && layout->scalar_type == self.scalar_type()) {
     const ValueRef value = storage.value();
-    const BufferRef& buffer = value->done() && !value->error() ? value->buffer() : AwaitBuffer(value, "item");
+    const BufferRef& buffer =
+        value->read() && value->done() && !value->error() ? value->buffer() : AwaitBuffer(value, "item");
     Device& device = Engine::Get().device(self.device().index());
     const at::Tensor whole = HostTensor(device, buffer, value->type().dims, self.scalar_type());
     return at::_local_scalar_dense(at::from_blob(

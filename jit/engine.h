@@ -87,7 +87,9 @@ class Engine {
   Stream& BorrowStream(int device);
   void ReturnStream(Stream& stream);
 
-  // Waits until the value is done. The error, if it failed. Counts a read and cuts the window it is pending in.
+  // Waits until the value is done. The error, if it failed. Counts a read and cuts the window it is pending in; where
+  // it is launched already, its first read cuts what is pending on its stream, which the device begins meanwhile: else
+  // a step's end and the next one's beginning would be one fragment, of both their sizes.
   absl::Status Await(const ValueRef& value, const std::string& what, CutReason reason = CutReason::kRead);
   // Queues what is pending on the stream (events and stream synchronisation order after it).
   void CutStream(Stream& stream, CutReason reason, const std::string& what);

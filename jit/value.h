@@ -36,6 +36,8 @@ class Value final : public RefCounted<Value> {
   bool pending() const { return window_.load(std::memory_order_acquire) != nullptr; }
   // True once buffer() or error() may be read.
   bool done() const { return !pending() && (stream_ == nullptr || stream_->Done(sequence_)); }
+  // By the program, once at least (Engine::Await).
+  bool read() const { return read_.load(std::memory_order_relaxed); }
   const BufferRef& buffer() const { return buffer_; }
   const std::shared_ptr<const absl::Status>& error() const { return error_; }
 
@@ -57,6 +59,7 @@ class Value final : public RefCounted<Value> {
   uint64_t launched_epoch_ = 0;           // W
   Stream* stream_ = nullptr;
   uint64_t sequence_ = 0;  // on stream_; 0: ready from the start
+  std::atomic<bool> read_{false};
   BufferRef buffer_;
   std::shared_ptr<const absl::Status> error_;
 };

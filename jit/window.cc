@@ -219,16 +219,15 @@ void Window::Cut(CutReason reason, const std::string& what, const Value* value) 
   std::unique_lock<std::mutex> lock(engine_.recording_lock());
   if (value != nullptr && InCluster() && part_ > 0) {
     if (value->epoch_ == epoch_ && value->id_ < expected_->cluster->parts[part_].results_begin) Split(true);
-    if (!value->pending()) return;
   }
   PlaceHeld();
-  CutLocked(reason, what, where);
+  CutLocked(reason, what, where, value != nullptr && value->pending());
   Stream::Task claimed = std::exchange(claimed_, nullptr);
   lock.unlock();
   if (claimed) stream_.RunClaimed(std::move(claimed));
 }
 
-void Window::CutLocked(CutReason reason, const std::string& what, const std::string& where) {
+void Window::CutLocked(CutReason reason, const std::string& what, const std::string& where, bool awaited) {
   if (num_nodes_ == 0) return;
   FragmentRef entry = InCluster() ? TakeWhole() : nullptr;
   if (num_nodes_ == 0) return;
@@ -257,7 +256,8 @@ void Window::CutLocked(CutReason reason, const std::string& what, const std::str
   Join(entry);
   if (!outputs_.empty()) {
     TagForJoin(*entry);
-    Launch(entry, std::move(inputs_), outputs_, 0, reason == CutReason::kRead || reason == CutReason::kDataDependent);
+    awaited &= reason == CutReason::kRead || reason == CutReason::kDataDependent;
+    Launch(entry, std::move(inputs_), outputs_, 0, awaited);
   } else {
     tagged_ = 0;
   }

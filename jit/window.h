@@ -38,8 +38,8 @@ class Window {
   // Appends the call. results[i] becomes call->results[i]'s value. May cut before or after, and waits for room on the
   // stream when the host has run too far ahead.
   void Record(const CallRef& call, absl::Span<const Operand> operands, absl::Span<ValueRef> results);
-  // Queues what is pending, or runs it here for a reader. `what` names who asked, for explain(). For the sake of one
-  // value: only as far as it needs.
+  // Queues what is pending, or runs it here for the reader of a `value` that is pending. `what` names who asked, for
+  // explain().
   void Cut(CutReason reason, const std::string& what, const Value* value = nullptr);
   Stream& stream() const { return stream_; }
 
@@ -47,7 +47,8 @@ class Window {
   friend class Engine;
 
   static uint64_t NextEpoch();
-  void CutLocked(CutReason reason, const std::string& what, const std::string& where = "");
+  // `awaited`: somebody waits for a value of it.
+  void CutLocked(CutReason reason, const std::string& what, const std::string& where = "", bool awaited = false);
   void Place(const CallRef& call, absl::Span<const Operand> operands, absl::Span<const ValueRef> results,
              std::string where);
   void PlaceHeld();

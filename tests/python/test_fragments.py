@@ -39,6 +39,22 @@ def test_nothing_runs_before_it_is_needed(metrics):
     assert metrics()["fragments"] == 1
 
 
+def test_the_first_read_of_what_is_launched_ends_what_is_pending(metrics):
+    # Or a step's end and the next one's beginning were one fragment, of both their sizes.
+    x = torch.ones(3, device="tpu")
+    loss = x.sum()
+    torch.tpu.synchronize()
+    torch.tpu.reset_metrics()
+    after = x * 2
+    assert metrics()["fragments"] == 0
+    assert loss.item() == 3
+    assert metrics()["fragments"] == 1
+    later = x * 3
+    assert loss.item() == 3  # known by now: nothing is cut in the middle of something
+    assert metrics()["fragments"] == 1
+    torch.testing.assert_close((after + later).cpu(), torch.full((3,), 5.0))
+
+
 def test_equal_values_never_change_a_key(metrics):
     x = torch.randn(8, device="tpu")
     torch.tpu.synchronize()  # or the first program's fragment holds randn too
