@@ -205,7 +205,7 @@ std::vector<at::Tensor> CallKernel(Device& device, const HostKernel& kernel, con
   const std::vector<int>& written = over ? kernel.in_place_mutated : kernel.mutated;
   const std::vector<at::Tensor> mutated =
       TakeMutated(kernel, written, over || AllDonated(call, written, inputs), stack);
-  if (!MultiplyByPanels(op, stack)) op.callBoxed(stack);
+  if (!MultiplyOnDevice(device, op, stack)) op.callBoxed(stack);
   std::vector<at::Tensor> results;
   for (size_t r = 0; r < stack.size(); ++r) {
     const auto* alias = schema.returns()[r].alias_info();

@@ -7,9 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/host/gemm.h"
-#include "runtime/host/panel_gemm.h"
-
 namespace tpu {
 namespace {
 
@@ -37,27 +34,32 @@ struct Matrices {
   static bool Lies(int64_t size, int64_t stride, int64_t step) { return stride == 1 && step >= size; }
 };
 
-at::Tensor Multiply(const at::Tensor& left, const at::Tensor& right) {
+// Undefined where the device does not compute it.
+at::Tensor Multiply(Device& device, const at::Tensor& left, const at::Tensor& right) {
   const Matrices a(left), b(right);
   std::vector<int64_t> dims = left.sizes().vec();
   dims.back() = right.size(-1);
   at::Tensor c = at::empty(dims, left.options());
-  host::GemmStep step;
-  step.trans_a = a.transposed, step.trans_b = b.transposed;
-  step.m = left.size(-2), step.n = right.size(-1), step.k = left.size(-1);
-  step.lda = a.step(), step.ldb = b.step(), step.ldc = step.n;
-  if (left.dim() == 3) {
-    step.batch = {left.size(0)};
-    step.stride_a = {a.batch_step()}, step.stride_b = {b.batch_step()}, step.stride_c = {step.m * step.n};
-  }
-  host::RunGemm(step, a.tensor.const_data_ptr(), b.tensor.const_data_ptr(), c.mutable_data_ptr());
-  return c;
+  const bool done = device.Multiply({.batch = left.dim() == 3 ? left.size(0) : 1,
+                                     .m = left.size(-2),
+                                     .n = right.size(-1),
+                                     .k = left.size(-1),
+                                     .trans_a = a.transposed,
+                                     .trans_b = b.transposed,
+                                     .lda = a.step(),
+                                     .ldb = b.step(),
+                                     .stride_a = a.batch_step(),
+                                     .stride_b = b.batch_step(),
+                                     .a = a.tensor.const_data_ptr<float>(),
+                                     .b = b.tensor.const_data_ptr<float>(),
+                                     .c = c.mutable_data_ptr<float>()});
+  return done ? c : at::Tensor();
 }
 
 }  // namespace
 
-bool MultiplyByPanels(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
-  if (!host::PanelsFirst() || !op.schema().overload_name().empty()) return false;
+bool MultiplyOnDevice(Device& device, const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  if (!op.schema().overload_name().empty()) return false;
   const std::string& name = op.schema().name();
   const bool adds = name == "aten::addmm" || name == "aten::baddbmm";
   if (!adds && name != "aten::mm" && name != "aten::bmm") return false;
@@ -65,7 +67,8 @@ bool MultiplyByPanels(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   if (adds && !(IsPlainF32(first->toTensor()) && IsOne(first[3]) && IsOne(first[4]))) return false;
   const at::Tensor &left = first[adds].toTensor(), &right = first[adds + 1].toTensor();
   if (!IsPlainF32(left) || !IsPlainF32(right)) return false;
-  at::Tensor product = Multiply(left, right);
+  at::Tensor product = Multiply(device, left, right);
+  if (!product.defined()) return false;
   if (adds) product.add_(first->toTensor());
   stack.erase(first, stack.end());
   stack.emplace_back(std::move(product));

@@ -82,6 +82,16 @@ class ExecutableFamily {
   virtual absl::StatusOr<std::unique_ptr<Executable>> At(absl::Span<const int64_t> sizes) = 0;
 };
 
+// C[i] = A[i] B[i] of f32 matrices, m x k and k x n. A row-major one has its rows lda elements apart, a transposed one
+// its columns; likewise B; C is row-major without gaps. Matrices of a batch lie stride_a and stride_b elements apart.
+struct MatrixProduct {
+  int64_t batch = 1, m = 0, n = 0, k = 0;
+  bool trans_a = false, trans_b = false;
+  int64_t lda = 0, ldb = 0, stride_a = 0, stride_b = 0;
+  const float *a = nullptr, *b = nullptr;
+  float* c = nullptr;
+};
+
 // What one device has of a launch of several.
 struct Share {
   const Stream* stream = nullptr;  // whose task brings it: Device::Synchronize waits for it there
@@ -134,6 +144,10 @@ class Device {
                                                                      absl::Span<Device* const> devices) {
     return absl::UnimplementedError("these devices run no program together");
   }
+
+  // Computes the product, in memory that this process reads and writes, and returns true; or false, and nothing done,
+  // where it isn't known to be better at that than the host's kernels.
+  virtual bool Multiply(const MatrixProduct& product) { return false; }
 
   virtual MemoryStats memory_stats() const = 0;
   virtual void ResetPeakMemoryStats() = 0;

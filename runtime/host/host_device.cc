@@ -15,6 +15,8 @@
 #include "runtime/host/allocator.h"
 #include "runtime/host/copy.h"
 #include "runtime/host/executable.h"
+#include "runtime/host/gemm.h"
+#include "runtime/host/panel_gemm.h"
 #include "runtime/host/parallel.h"
 
 namespace tpu::host {
@@ -82,6 +84,18 @@ class HostDevice final : public Device {
     }
     CopyBytes(destination, source->data(), bytes);
     return absl::OkStatus();
+  }
+
+  bool Multiply(const MatrixProduct& p) override {
+    if (!PanelsFirst()) return false;
+    GemmStep step;
+    step.trans_a = p.trans_a, step.trans_b = p.trans_b;
+    step.m = p.m, step.n = p.n, step.k = p.k;
+    step.lda = p.lda, step.ldb = p.ldb, step.ldc = p.n;
+    step.batch = {p.batch};
+    step.stride_a = {p.stride_a}, step.stride_b = {p.stride_b}, step.stride_c = {p.m * p.n};
+    RunGemm(step, p.a, p.b, p.c);
+    return true;
   }
 
   absl::StatusOr<std::unique_ptr<Executable>> Load(const Program& program) override {
