@@ -202,6 +202,32 @@ TEST_P(DeviceTest, HandsNodesToTheRunnerAndPassesItsErrorOn) {
   EXPECT_EQ(call->Launch(absl::MakeSpan(inputs), absl::MakeSpan(output), fails), absl::DataLossError("gone"));
 }
 
+TEST_P(DeviceTest, MultipliesOrLeavesTheResultAlone) {
+  constexpr int64_t kBatch = 2, kM = 48, kN = 40,
+                    kK = 33;  // A is transposed, with gaps; B the same for the whole batch
+  std::vector<float> a(kBatch * kK * (kM + 3)), b(kK * kN), c(kBatch * kM * kN, -1);
+  for (size_t i = 0; i < a.size(); ++i) a[i] = static_cast<float>(i % 7) - 3;
+  for (size_t i = 0; i < b.size(); ++i) b[i] = static_cast<float>(i % 5) - 2;
+  const bool done = device_->Multiply({.batch = kBatch,
+                                       .m = kM,
+                                       .n = kN,
+                                       .k = kK,
+                                       .trans_a = true,
+                                       .lda = kM + 3,
+                                       .ldb = kN,
+                                       .stride_a = kK * (kM + 3),
+                                       .a = a.data(),
+                                       .b = b.data(),
+                                       .c = c.data()});
+  for (int64_t i = 0; i < kBatch * kM * kN; ++i) {
+    float sum = done ? 0 : -1;
+    for (int64_t p = 0; done && p < kK; ++p) {
+      sum += a[(i / (kM * kN) * kK + p) * (kM + 3) + i / kN % kM] * b[p * kN + i % kN];
+    }
+    ASSERT_EQ(c[i], sum) << i;
+  }
+}
+
 TEST_P(DeviceTest, RefusesInputsThatAreNotTheProgramsOwn) {
   auto add = Load(Case().add(100));
   BufferRef output[1];
