@@ -162,6 +162,36 @@ def ddp_hooks(rank, world):
             torch.testing.assert_close(a.detach().cpu(), b.detach(), rtol=tolerance, atol=tolerance)
 
 
+def synchronized_norms(rank, world):
+    """Of parts that differ in size: values, gradients and running statistics are those of the whole batch."""
+    sizes = [2 + r for r in range(world)]
+    whole, weights = torch.randn(2, sum(sizes), 6, 3, 4).unbind()
+    for dtype, tolerances in (
+        (torch.float32, {"rtol": 1e-4, "atol": 1e-5}),
+        (torch.bfloat16, {"rtol": 0.05, "atol": 0.05}),
+    ):
+        for arguments in ({}, {"affine": False}, {"momentum": None}, {"track_running_stats": False}):
+            expected = nn.BatchNorm2d(6, **arguments)
+            for i, parameter in enumerate(expected.parameters()):
+                nn.init.uniform_(parameter, i, i + 1)
+            norm = nn.SyncBatchNorm.convert_sync_batchnorm(copy.deepcopy(expected)).to("tpu")
+            x = whole.to(dtype).contiguous(memory_format=torch.channels_last).requires_grad_()
+            part = x.detach().split(sizes)[rank].to("tpu").requires_grad_()
+            for _ in range(2):
+                y = expected(x)
+                y.backward(weights.to(dtype))
+                found = norm(part)
+                found.backward(weights.to(dtype).split(sizes)[rank].to("tpu"))
+            same = functools.partial(torch.testing.assert_close, **tolerances)
+            same(found.detach().cpu(), y.detach().split(sizes)[rank])
+            same(part.grad.cpu(), x.grad.split(sizes)[rank])
+            for ours, theirs in zip(norm.parameters(), expected.parameters(), strict=True):
+                dist.all_reduce(ours.grad)
+                same(ours.grad.cpu(), theirs.grad)
+            for name, buffer in expected.named_buffers():
+                same(norm.get_buffer(name).cpu(), buffer)
+
+
 def sharded(rank, world, **arguments):
     model = net().to("tpu")
     for layer in (model.first, model.second, model.last):
@@ -271,6 +301,7 @@ CHECKS = [
     ddp_no_sync,
     ddp_join,
     ddp_hooks,
+    synchronized_norms,
     fsdp2,
     fsdp2_mixed_precision,
     fsdp2_cpu_offload,
