@@ -299,6 +299,16 @@ bool MayKeepShapeOfOut(const Operator& op, at::ArrayRef<c10::IValue> arguments, 
   return out.sizes() != s.results[0]->sizes() && out.numel() == s.results[0]->type.elements();
 }
 
+// What is neither an in-place form nor an out= one may give an argument without elements its size as it writes it: the
+// observers of quantization do so with what they have seen of each channel.
+bool MaySizeWhatItWrites(const Operator& op, at::ArrayRef<c10::IValue> arguments) {
+  if (op.functional_form) return false;
+  return std::any_of(op.mutated.begin(), op.mutated.end(), [&](int m) {
+    const std::vector<at::Tensor> written = TensorsOf(arguments[m]);
+    return !op.IsOut(m) && std::any_of(written.begin(), written.end(), [](const at::Tensor& t) { return !t.numel(); });
+  });
+}
+
 // A call whose results' sizes depend on data: recordable where the backend can make them at their largest.
 void DescribeBounded(const Operator& op, at::ArrayRef<c10::IValue> arguments, const Collected& collected, Draft& d) {
   d.signature->recordable = false;
@@ -380,7 +390,8 @@ SignatureRef Infer(const Operator& op, at::ArrayRef<c10::IValue> arguments, cons
   const HostCheck check = CheckOnHost(op, *d.call, collected, arguments, inference->returns);
   DescribeResults(op, *inference, d);
   s->recordable = check.AllowsToRecord(*d.call) && HasKernel(op, *d.call) && !WritesOverItself(op, arguments) &&
-                  !ReadsWhatItWrote(op, arguments) && !MayKeepShapeOfOut(op, arguments, collected, *s);
+                  !ReadsWhatItWrote(op, arguments) && !MayKeepShapeOfOut(op, arguments, collected, *s) &&
+                  !MaySizeWhatItWrites(op, arguments);
   if (!s->recordable) {
     s->refused = check.complaint != nullptr;
     return d.Finish();

@@ -357,3 +357,16 @@ def test_what_is_lazily_conjugated_is_written_conjugated(write):
 
     x = torch.randn(3, 3, dtype=torch.complex64).triu() + 3 * torch.eye(3)
     check(program, torch.randn(3, 3, dtype=torch.complex64), x, torch.randn(3, 3, dtype=torch.complex64))
+
+
+def test_observers_give_what_they_write_its_size():
+    def fake_quantized(x, later):
+        """By channels, whose least and greatest values are not known before the first call."""
+        on = torch.ones(1, dtype=torch.int64, device=x.device)
+        least, greatest = torch.empty(0, device=x.device), torch.empty(0, device=x.device)
+        scale, zero_point = torch.ones(1, device=x.device), torch.zeros(1, dtype=torch.int32, device=x.device)
+        seen = (least, greatest, scale, zero_point)
+        results = [torch.fused_moving_avg_obs_fake_quant(t, on, on, *seen, 0.1, -128, 127, 0, True) for t in (x, later)]
+        return *results, *seen
+
+    check(fake_quantized, *torch.randn(2, 4, 9))
