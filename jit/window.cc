@@ -51,6 +51,9 @@ void Window::Record(const CallRef& call, absl::Span<const Operand> operands, abs
   std::string where = cold_.load(std::memory_order_relaxed) ? engine_.Where() : std::string();
   {
     std::lock_guard<std::mutex> lock(engine_.recording_lock());
+    // Not before the next call: what the last one wrote over is given up once it is recorded, and written in place
+    // then.
+    if (bytes_ - part_bytes_ > bytes_allowed_) CutLocked(CutReason::kMemory, call->op);
     if (call->boundary && PartNodes() >= kOpsBeforeBoundary && !PassSeam()) {
       CutLocked(CutReason::kContent, call->op);  // held views are this call's: they stay with it
     }
@@ -66,8 +69,6 @@ void Window::Record(const CallRef& call, absl::Span<const Operand> operands, abs
     const size_t n = PartNodes();
     if (n >= static_cast<size_t>(Flags::Get().window_ops)) {
       if (!PassSeam()) CutLocked(CutReason::kBound, call->op);
-    } else if (bytes_ - part_bytes_ > bytes_allowed_) {
-      CutLocked(CutReason::kMemory, call->op);
     } else if (call->alone || (n >= kOpsBeforeContent && (call->content_hash & kContentMask) == 0)) {
       if (!PassSeam()) CutLocked(CutReason::kContent, call->op);
     } else if (engine_.mode() != Mode::kFused) {

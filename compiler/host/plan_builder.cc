@@ -424,7 +424,8 @@ void Builder::FormLoops() {
   for (OwnRead& read : own_reads_) read.step = now[read.step];
 }
 
-// Donations: no step reads the input after, or at the time of, the step that writes the output.
+// Donations: no step reads the input after, or at the time of, the step that writes the output. What nothing reads, as
+// a fill the value that it writes over, is any output's of its size.
 void Builder::Donate(const std::vector<size_t>& times) {
   std::vector<bool> taken(plan_.num_inputs, false);
   for (const OutputSpec& output : plan_.outputs) {
@@ -446,6 +447,13 @@ void Builder::Donate(const std::vector<size_t>& times) {
     if (!last) continue;
     output.may_overwrite = c.input;
     taken[c.input] = true;
+  }
+  for (mlir::BlockArgument unread : function_.getArguments()) {
+    if (!unread.use_empty() || ir::TensorTypeOf(unread).getRank() == 0) continue;
+    const auto output = llvm::find_if(plan_.outputs, [&](const OutputSpec& o) {
+      return o.kind == OutputSpec::Kind::kFresh && o.may_overwrite < 0 && o.bytes == BytesOf(unread);
+    });
+    if (output != plan_.outputs.end()) output->may_overwrite = static_cast<int32_t>(unread.getArgNumber());
   }
 }
 

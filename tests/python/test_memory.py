@@ -81,6 +81,26 @@ def test_too_much_memory_raises_with_the_numbers_and_goes_on():
     )
 
 
+@pytest.mark.embedded_only(reason="a plugin's memory is the plugin's own")
+def test_most_of_the_memory_is_written_in_place_at_every_tier():
+    program = """
+        import torch
+
+        def step():
+            x = torch.zeros(700, 1 << 10, device="tpu")
+            x.add_(1)
+            x.fill_(x[0, 0].item() + 1)
+            x.mul_(2).relu_()
+            return x[-1, -1].item()
+
+        for _ in range(6):
+            assert step() == 4
+            torch.tpu.wait_for_compiles()
+        assert torch.tpu.max_memory_allocated() < 3 << 20
+    """
+    run_python(program, {"TORCH_TPU_MEMORY": "4MiB"})
+
+
 def test_freed_memory_is_used_again():
     run_python(
         """

@@ -121,6 +121,16 @@ TEST(Plan, AScatterWritesOverItsBaseUnlessThatIsReadLater) {
   }
 }
 
+TEST(Plan, WhatNothingReadsIsWrittenOver) {
+  const char* text =
+      R"(func.func @fragment(%a: tensor<5x3xf32>, %b: tensor<5x3xf32>, %n: tensor<f32>) -> tensor<5x3xf32> {
+    %0 = tpu.broadcast %n [] : (tensor<f32>) -> tensor<5x3xf32>
+    return %0 : tensor<5x3xf32> })";
+  auto program = CompileText(text);
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_EQ(Plan::Parse(program->bytes)->outputs[0].may_overwrite, 0);
+}
+
 TEST(Plan, ScattersIntoEachOthersResultsShareOneTemporary) {
   const char* text =
       R"(func.func @fragment(%b: tensor<64x16xf32>, %i: tensor<2xi64>, %u: tensor<2x16xf32>) -> tensor<64x16xf32> {
