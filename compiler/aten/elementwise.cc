@@ -108,6 +108,17 @@ Result Power(AtenCall& c) {
   return ir::Pow(c.x(0), c.x(1));
 }
 
+// x * 2^e, exact in f64 also where 2^e alone overflows the result's type. Beyond 400 all is 0 or infinite.
+Result ScaleByPowerOf2(AtenCall& c) {
+  const DType x = c.tensor(0).dtype(), exponent = c.tensor(1).dtype();
+  if (!IsFloat(x) || c.float_compute() != DType::kFloat32 || IsFloat(exponent) || exponent == DType::kBool) {
+    return Result::Decline();
+  }
+  Tensor e = ir::Max(ir::Min(c.as(1, DType::kInt64), 400), -400);
+  Tensor scale = ir::Bitcast(ir::Shl(e + 1023, 52), DType::kFloat64);
+  return ir::Convert(c.as(0, DType::kFloat64) * scale, DType::kFloat32);
+}
+
 Tensor Clamp(Tensor x, Tensor low, Tensor high) {
   if (low) x = ir::Max(x, low);
   return high ? ir::Min(x, high) : x;
@@ -213,6 +224,7 @@ void RegisterBinary(Registry& r) {
   r.Add({"aten::fmod.Tensor", "aten::fmod.Scalar"}, Binary(ir::Rem));
   r.Add("aten::pow.Tensor_Scalar", Power, kStaticScalars);
   r.Add({"aten::pow.Tensor_Tensor", "aten::pow.Scalar"}, Power);
+  r.Add({"aten::ldexp.Tensor", "aten::ldexp.out"}, ScaleByPowerOf2);
   r.Add("aten::atan2", FloatBinary(ir::Atan2));
   r.Add("aten::maximum", Binary(ir::Max));
   r.Add("aten::minimum", Binary(ir::Min));

@@ -69,6 +69,13 @@ def test_special_pairs(name):
     check(lambda x: function(x[:, None], x[None, :]), SPECIAL)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_ldexp_beyond_the_range_of_the_power_alone(dtype):
+    x = torch.tensor([0.0, 1.0, -5.0, 1e-3, 6e4, float("inf"), float("nan")], dtype=dtype).repeat(6, 1)
+    e = torch.tensor([[0], [16], [-16], [130], [-140], [5000]]).repeat(1, 7)
+    check(lambda x, e: (torch.ldexp(x, e), torch.ldexp(x, e.int()), x.ldexp_(e)), x, e)
+
+
 @pytest.mark.parametrize(
     "name", "sum mean prod amax amin argmax argmin std var logsumexp any all cumsum norm softmax".split()
 )

@@ -72,3 +72,16 @@ func.func @stays(%x: tensor<3xcomplex<f32>>, %y: tensor<3xf32>) -> (tensor<3xcom
   %1 = tpu.aten "aten::lgamma"(%y) [#tpu.tensor<0>] in f32 : (tensor<3xf32>) -> tensor<3xf32>
   return %0, %1 : tensor<3xcomplex<f32>>, tensor<3xf32>
 }
+
+// -----
+// ldexp: the power in f64, where neither it nor the product overflows; e is no float.
+// CHECK-LABEL: @ldexp
+// CHECK: tpu.bitcast {{.*}} : (tensor<3xi64>) -> tensor<3xf64>
+// CHECK: %[[PRODUCT:.*]] = tpu.mul {{.*}} : tensor<3xf64>
+// CHECK: tpu.convert %[[PRODUCT]] : (tensor<3xf64>) -> tensor<3xf32>
+// CHECK: tpu.convert {{.*}} : (tensor<3xf32>) -> tensor<3xf16>
+func.func @ldexp(%x: tensor<3xf16>, %e: tensor<3xi32>) -> tensor<3xf16> {
+  %0 = tpu.aten "aten::ldexp.Tensor"(%x, %e) [#tpu.tensor<0>, #tpu.tensor<1>] in f16
+      : (tensor<3xf16>, tensor<3xi32>) -> tensor<3xf16>
+  return %0 : tensor<3xf16>
+}
