@@ -127,7 +127,7 @@ Result Softshrink(AtenCall& c) {
   return ir::Select(IsNan(x), x, outside);
 }
 Result Hardshrink(AtenCall& c) {
-  Tensor x = In(c, 0), lambda = In(c, 1, 0.5);
+  Tensor x = In(c, 0), lambda = c.has(1) ? c.x(1) : In(c, 1, 0.5);
   return ir::Select((x >= -lambda) & (x <= lambda), 0, x);
 }
 Result ShrinkBackward(AtenCall& c) {

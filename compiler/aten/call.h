@@ -39,6 +39,14 @@ inline DType OpMath(DType dtype) {
   return dtype == DType::kFloat16 || dtype == DType::kBFloat16 ? DType::kFloat32 : dtype;
 }
 
+// An operand as PyTorch's kernels for tensors of `type` read it: converted to that, in the type that arithmetic is done
+// in. A number beside tensors of half types is rounded so.
+inline Tensor Operand(Tensor x, DType type) { return ir::Convert(ir::Convert(x, type), OpMath(type)); }
+// The second operand of a product or quotient: one number keeps its digits.
+inline Tensor Factor(Tensor x, DType type) {
+  return x.elements() == 1 ? ir::Convert(x, OpMath(type)) : Operand(x, type);
+}
+
 class AtenCall {
  public:
   AtenCall(ir::AtenOp op, Emitter& emitter, bool host_kernels) : op_(op), e_(emitter), host_kernels_(host_kernels) {}
@@ -54,7 +62,10 @@ class AtenCall {
   llvm::SmallVector<Tensor> tensors(int i);  // a list; None elements are empty Tensors; numbers too
   Tensor as(int i, DType dtype) { return ir::Convert(tensor(i), dtype); }
   Tensor as(int i, DType dtype, double otherwise) { return has(i) ? as(i, dtype) : e_.Constant(dtype, otherwise); }
-  Tensor x(int i) { return as(i, compute()); }  // in the type that arithmetic is done in
+  Tensor x(int i) { return Operand(tensor(i), promoted()); }  // for elementwise arithmetic
+  Tensor factor(int i) { return Factor(tensor(i), promoted()); }
+  // x, for operators that need floats.
+  Tensor float_x(int i) { return IsFloat(promoted()) ? x(i) : as(i, float_compute()); }
 
   Shape ints(int i);
   int64_t integer(int i, int64_t otherwise = 0);

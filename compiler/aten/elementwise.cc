@@ -40,7 +40,7 @@ Tensor Remainder(Tensor a, Tensor b) {
   return ir::Select(ir::Ne(rest, 0) & ir::Ne(b < 0, rest < 0), rest + b, rest);
 }
 
-Tensor PowStatic(Tensor x, double exponent) {
+Tensor PowStatic(Tensor x, double exponent, DType type) {
   Emitter& e = x.emitter();
   bool integral = exponent == std::trunc(exponent);
   if (!IsFloat(x.dtype()) || (integral && exponent >= 0 && exponent <= 3)) {
@@ -56,7 +56,7 @@ Tensor PowStatic(Tensor x, double exponent) {
   if (exponent == -0.5) return 1.0 / ir::Sqrt(x);
   if (exponent == -1) return 1.0 / x;
   if (exponent == -2) return 1.0 / (x * x);
-  return ir::Pow(x, exponent);
+  return ir::Pow(x, Operand(e.Constant(type, exponent), type));
 }
 
 Tensor Lerp(Tensor start, Tensor end, Tensor weight) {
@@ -85,24 +85,32 @@ Lowering Binary(BinaryFunction f) {
   return [f](AtenCall& c) -> Result { return f(c.x(0), c.x(1)); };
 }
 Lowering FloatBinary(BinaryFunction f) {
-  return [f](AtenCall& c) -> Result { return f(c.as(0, c.float_compute()), c.as(1, c.float_compute())); };
+  return [f](AtenCall& c) -> Result { return f(c.float_x(0), c.float_x(1)); };
 }
 
 Tensor Scaled(AtenCall& c, int tensor, int alpha) { return c.has(alpha) ? c.x(tensor) * c.x(alpha) : c.x(tensor); }
 
+// Quotients of half types are rounded before they are cut to whole numbers, except where all are by one number.
+DType QuotientType(AtenCall& c) { return c.tensor(1).elements() == 1 ? c.compute() : c.promoted(); }
+
+Result WholeQuotient(AtenCall& c) {
+  const DType type = QuotientType(c);
+  return FloorDivide(ir::Convert(c.x(0), type), ir::Convert(c.factor(1), type));
+}
+
 Result Divide(AtenCall& c) {
   std::string mode = c.string(2);
-  if (mode.empty()) return c.as(0, c.float_compute()) / c.as(1, c.float_compute());
-  Tensor a = c.x(0), b = c.x(1);
-  if (mode == "floor") return FloorDivide(a, b);
-  return IsFloat(a.dtype()) ? ir::Trunc(a / b) : a / b;
+  if (mode.empty()) return c.float_x(0) / (IsFloat(c.promoted()) ? c.factor(1) : c.float_x(1));
+  if (mode == "floor") return WholeQuotient(c);
+  Tensor quotient = ir::Convert(c.x(0) / c.factor(1), QuotientType(c));
+  return IsFloat(quotient.dtype()) ? ir::Trunc(quotient) : quotient;
 }
 
 Result Power(AtenCall& c) {
   if (!c.is_tensor(1) && c.is_static(1)) {
     double exponent = c.real(1);
     if (!IsFloat(c.compute()) && exponent < 0) return Result::Decline();
-    return PowStatic(c.x(0), exponent);
+    return PowStatic(c.x(0), exponent, c.promoted());
   }
   if (!IsFloat(c.compute())) return Result::Decline();
   return ir::Pow(c.x(0), c.x(1));
@@ -215,11 +223,11 @@ void RegisterBinary(Registry& r) {
   r.Add({"aten::add.Tensor", "aten::add.Scalar"}, [](AtenCall& c) -> Result { return c.x(0) + Scaled(c, 1, 2); });
   r.Add({"aten::sub.Tensor", "aten::sub.Scalar"}, [](AtenCall& c) -> Result { return c.x(0) - Scaled(c, 1, 2); });
   r.Add({"aten::rsub.Tensor", "aten::rsub.Scalar"}, [](AtenCall& c) -> Result { return c.x(1) - Scaled(c, 0, 2); });
-  r.Add({"aten::mul.Tensor", "aten::mul.Scalar"}, Binary(ir::Mul));
+  r.Add({"aten::mul.Tensor", "aten::mul.Scalar"}, [](AtenCall& c) -> Result { return c.x(0) * c.factor(1); });
   r.Add({"aten::div.Tensor", "aten::div.Scalar", "aten::div.Tensor_mode", "aten::div.Scalar_mode",
          "aten::true_divide.Tensor", "aten::true_divide.Scalar"},
         Divide);
-  r.Add({"aten::floor_divide", "aten::floor_divide.Scalar"}, Binary(FloorDivide));
+  r.Add({"aten::floor_divide", "aten::floor_divide.Scalar"}, WholeQuotient);
   r.Add({"aten::remainder.Tensor", "aten::remainder.Scalar", "aten::remainder.Scalar_Tensor"}, Binary(Remainder));
   r.Add({"aten::fmod.Tensor", "aten::fmod.Scalar"}, Binary(ir::Rem));
   r.Add("aten::pow.Tensor_Scalar", Power, kStaticScalars);
@@ -245,7 +253,7 @@ void RegisterBinary(Registry& r) {
         }));
   r.Add("aten::hypot", [](AtenCall& c) -> Result {
     if (c.float_compute() != DType::kFloat32) return Result::Decline();
-    Tensor a = c.as(0, DType::kFloat64), b = c.as(1, DType::kFloat64);
+    Tensor a = ir::Convert(c.float_x(0), DType::kFloat64), b = ir::Convert(c.float_x(1), DType::kFloat64);
     constexpr double kInfinity = std::numeric_limits<double>::infinity();
     Tensor infinite = ir::Eq(ir::Abs(a), kInfinity) | ir::Eq(ir::Abs(b), kInfinity);  // beside NaN, too
     return ir::Select(infinite, kInfinity, ir::Sqrt(a * a + b * b));
@@ -258,7 +266,8 @@ void RegisterTernary(Registry& r) {
   });
   r.Add({"aten::clamp_min", "aten::clamp_min.Tensor"}, Binary(ir::Max));
   r.Add({"aten::clamp_max", "aten::clamp_max.Tensor"}, Binary(ir::Min));
-  r.Add({"aten::lerp.Scalar", "aten::lerp.Tensor"}, [](AtenCall& c) -> Result { return Lerp(c.x(0), c.x(1), c.x(2)); });
+  r.Add({"aten::lerp.Scalar", "aten::lerp.Tensor"},
+        [](AtenCall& c) -> Result { return Lerp(c.x(0), c.x(1), c.as(2, c.compute())); });
   r.Add("aten::addcmul", [](AtenCall& c) -> Result { return c.x(0) + c.as(3, c.compute(), 1) * c.x(1) * c.x(2); });
   r.Add("aten::addcdiv", [](AtenCall& c) -> Result {
     if (!IsFloat(c.compute())) return Result::Decline();

@@ -10,6 +10,7 @@ namespace {
 
 using UnaryFunction = Tensor (*)(Tensor);
 using BinaryFunction = Tensor (*)(Tensor, Tensor);
+using Reading = Tensor (*)(Tensor, DType);
 
 // What arithmetic on element k is done in: the op-math type of its own result.
 DType Compute(AtenCall& c, size_t k) {
@@ -44,15 +45,15 @@ Lowering Unary(UnaryFunction f, bool rounding = false) {
 }
 
 // (self, other, alpha?) with other a list, a list of numbers, a tensor or a number.
-Lowering Binary(BinaryFunction f, bool with_alpha = false) {
-  return [f, with_alpha](AtenCall& c) -> Result {
+Lowering Binary(BinaryFunction f, bool with_alpha = false, Reading read = Operand) {
+  return [f, with_alpha, read](AtenCall& c) -> Result {
     llvm::SmallVector<Tensor> self = c.tensors(0), other = Each(c, 1, self.size()), results;
     if (self.size() != other.size()) return Result::Decline();
     for (size_t k = 0; k < self.size(); ++k) {
-      DType dtype = Compute(c, k);
-      Tensor b = ir::Convert(other[k], dtype);
-      if (with_alpha && c.has(2)) b = b * c.as(2, dtype);
-      results.push_back(f(ir::Convert(self[k], dtype), b));
+      DType type = c.result_dtype(k);
+      Tensor b = read(other[k], type);
+      if (with_alpha && c.has(2)) b = b * Operand(c.tensor(2), type);
+      results.push_back(f(Operand(self[k], type), b));
     }
     return results;
   };
@@ -89,7 +90,7 @@ Result PowScalar(AtenCall& c) {
   for (auto [k, x] : llvm::enumerate(c.tensors(0))) {
     DType dtype = Compute(c, k);
     if (!IsFloat(dtype) && c.real(1) < 0) return Result::Decline();
-    results.push_back(PowStatic(ir::Convert(x, dtype), c.real(1)));
+    results.push_back(PowStatic(ir::Convert(x, dtype), c.real(1), c.result_dtype(k)));
   }
   return results;
 }
@@ -126,9 +127,14 @@ Result NormOfEach(AtenCall& c) {  // (self, ord, dtype)
   return results;
 }
 
-void AddBinary(Registry& r, const std::string& name, BinaryFunction f, bool with_alpha = false) {
-  for (const char* overload : {".List", ".Tensor"}) r.Add("aten::_foreach_" + name + overload, Binary(f, with_alpha));
-  for (const char* overload : {".Scalar", ".ScalarList"}) r.Add("aten::_foreach_" + name + overload, Binary(f));
+void AddBinary(Registry& r, const std::string& name, BinaryFunction f, bool with_alpha = false,
+               Reading read = Operand) {
+  for (const char* overload : {".List", ".Tensor"}) {
+    r.Add("aten::_foreach_" + name + overload, Binary(f, with_alpha, read));
+  }
+  for (const char* overload : {".Scalar", ".ScalarList"}) {
+    r.Add("aten::_foreach_" + name + overload, Binary(f, false, read));
+  }
 }
 
 }  // namespace
@@ -136,8 +142,8 @@ void AddBinary(Registry& r, const std::string& name, BinaryFunction f, bool with
 void RegisterForeach(Registry& r) {
   AddBinary(r, "add", ir::Add, true);
   AddBinary(r, "sub", ir::Sub, true);
-  AddBinary(r, "mul", ir::Mul);
-  AddBinary(r, "div", ir::Div);
+  AddBinary(r, "mul", ir::Mul, false, Factor);
+  AddBinary(r, "div", ir::Div, false, Factor);
   AddBinary(r, "maximum", ir::Max);
   AddBinary(r, "minimum", ir::Min);
   AddBinary(r, "clamp_min", ir::Max);
@@ -147,9 +153,9 @@ void RegisterForeach(Registry& r) {
   r.Add("aten::_foreach_pow.ScalarAndTensor", [](AtenCall& c) -> Result {
     llvm::SmallVector<Tensor> results;
     for (auto [k, x] : llvm::enumerate(c.tensors(1))) {
-      DType dtype = Compute(c, k);
-      if (!IsFloat(dtype)) return Result::Decline();
-      results.push_back(ir::Pow(c.as(0, dtype), ir::Convert(x, dtype)));
+      DType type = c.result_dtype(k);
+      if (!IsFloat(type)) return Result::Decline();
+      results.push_back(ir::Pow(Operand(c.tensor(0), type), Operand(x, type)));
     }
     return results;
   });

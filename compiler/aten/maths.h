@@ -10,9 +10,9 @@ using ir::IsNan;
 
 Tensor SignBit(Tensor x);
 Tensor CopySign(Tensor magnitude, Tensor sign);
-Tensor FloorDivide(Tensor a, Tensor b);  // Python's //
-Tensor Remainder(Tensor a, Tensor b);    // Python's %
-Tensor PowStatic(Tensor x, double exponent);
+Tensor FloorDivide(Tensor a, Tensor b);                   // Python's //
+Tensor Remainder(Tensor a, Tensor b);                     // Python's %
+Tensor PowStatic(Tensor x, double exponent, DType type);  // the exponent is of `type`
 Tensor Lerp(Tensor start, Tensor end, Tensor weight);
 Tensor XLogY(Tensor x, Tensor y);  // 0 where x is 0, NaN where y is
 

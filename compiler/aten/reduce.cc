@@ -112,7 +112,7 @@ Tensor VectorNorm(Tensor x, double order, Ints dims) {
   if (order == 1) return ir::Sum(size, dims, true);
   if (order == 0) return ir::Sum(ir::Convert(ir::Ne(x, 0), x.dtype()), dims, true);
   if (std::isinf(order)) return ir::Reduce(order > 0 ? ReduceKind::max : ReduceKind::min, size, dims, true);
-  return ir::Pow(ir::Sum(PowStatic(size, order), dims, true), 1 / order);
+  return ir::Pow(ir::Sum(PowStatic(size, order, size.dtype()), dims, true), 1 / order);
 }
 
 Lowering Norm(int order, int dims) {

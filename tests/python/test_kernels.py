@@ -331,3 +331,29 @@ def test_ready_kernels_read_views_where_they_lie():
         """,
         TIER_0,
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_numbers_beside_half_types_are_rounded_where_the_cpu_rounds_them(dtype):
+    """Bit for bit, op by op and compiled: remainders, comparisons, whole quotients jump where a number is another."""
+    x = torch.cat([torch.randn(4000) * 8, torch.rand(4000) * 200 - 100, torch.full((99,), 0.37)]).to(dtype)
+    y, n = x.roll(1), 0.37
+
+    def binary(x, y):
+        quotients = [torch.div(x, by, rounding_mode=mode) for by in (y, n, y[0], y[:1]) for mode in ("trunc", "floor")]
+        remainders = x % y, x % n, n % y, x.fmod(n), x // y, x // n, n // y
+        compared = x == n, x != n, x < n, x >= n, x > torch.tensor(n), torch.nn.functional.hardshrink(x, n)
+        return *quotients, *remainders, *compared, x + n, x - n, n - x, x * n, n * x, x / n, n / x
+
+    def lists(x, y):
+        numbers = [f([x], n)[0] for f in (torch._foreach_add, torch._foreach_mul, torch._foreach_div)]
+        return *numbers, torch._foreach_sub([x], [n])[0], torch.add(x, torch.arange(len(x), device=x.device) + 257)
+
+    check(binary, x, y, rtol=0, atol=0)
+    check(lists, x, y, rtol=0, atol=0)
+    check(
+        lambda x: (x.abs() ** 2.37, 2.37**x, torch._foreach_pow([x.abs()], 2.37)[0]),
+        x.clamp(-40, 40),
+        rtol=5e-3,
+        atol=0,
+    )
