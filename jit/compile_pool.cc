@@ -33,6 +33,8 @@ constexpr int kNice = 7;
 // program that uses all cores waiting for the part of each parallel loop that a compile holds up.
 constexpr int kRestShare = 20;
 constexpr std::chrono::milliseconds kLongestRest(2000), kLook(50);
+// Beyond that, before memory is settled (up to 5 ms at a time): 1 % of a core.
+constexpr std::chrono::milliseconds kSettleRest(400);
 // One launch in so many may run op by op in such a program.
 constexpr int64_t kCompiledToOne = 32;
 // Jobs that may wait: a program of ever new fragments must not pile them up.
@@ -176,9 +178,14 @@ void CompilePool::Run() {
   setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kNice);
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
-    work_.wait(lock, [&] { return stop_ || !Drained(); });
+    work_.wait(lock, [&] { return stop_ || !Drained() || settle_; });
     if (stop_) return;
-    if (discarded_.empty() && Rest(lock)) continue;
+    if (!Drained()) {
+      if (discarded_.empty() && Rest(lock)) continue;
+    } else if (Clock::now() < settle_after_) {
+      work_.wait_until(lock, settle_after_);
+      continue;
+    }
     if (!discarded_.empty()) {
       std::vector<FragmentRef> gone = std::exchange(discarded_, {});
       Work(lock, [&] {
@@ -189,14 +196,23 @@ void CompilePool::Run() {
       DoOne(queue_, queue_.begin(), lock);
     } else if (!last_.empty()) {
       DoOne(last_, last_.begin(), lock);
-    } else {
+    } else if (tune_) {
       tune_ = false;
       Work(lock, [&] { engine_.tuner().Advance(); });
+    } else {
+      settle_ = false;
+      bool more = false;
+      Work(lock, [&] {
+        for (int d = 0; d < engine_.device_count(); ++d) more |= engine_.device(d).Settle();
+      });
+      settle_ |= more;
+      settle_after_ = rest_until_ + kSettleRest;
     }
   }
 }
 
 void CompilePool::DoOne(std::deque<Job>& from, std::deque<Job>::iterator at, std::unique_lock<std::mutex>& lock) {
+  settle_ = true;
   const bool last = &from == &last_;
   Job job = std::move(*at);
   from.erase(at);

@@ -111,10 +111,11 @@ class CompilePool {
   std::deque<Job> last_;
   bool tune_ = false;  // after these
   std::vector<FragmentRef> discarded_;
+  bool settle_ = false;  // the devices, after all these: Device::Settle
   int running_ = 0;
   int waiters_ = 0;  // in WaitIdle and WaitFor
   bool stop_ = false;
-  Clock::time_point rest_until_, looked_;
+  Clock::time_point rest_until_, settle_after_, looked_;
   int64_t seen_op_by_op_ = 0, seen_compiled_ = 0;  // launches, at looked_
   bool runs_compiled_ = false;
   std::vector<std::thread> threads_;

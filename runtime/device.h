@@ -149,6 +149,9 @@ class Device {
   // where it isn't known to be better at that than the host's kernels.
   virtual bool Multiply(const MatrixProduct& product) { return false; }
 
+  // A few milliseconds of work in the background, by which later launches are faster; false where none is left.
+  virtual bool Settle() { return false; }
+
   virtual MemoryStats memory_stats() const = 0;
   virtual void ResetPeakMemoryStats() = 0;
   virtual void EmptyCache() = 0;  // give cached memory back to the system

@@ -1,5 +1,7 @@
 // The embedded device's memory: a caching allocator on huge pages. Fresh pages cost more than most kernels, so memory
-// once taken from the system is kept and handed out again.
+// once taken from the system is kept and handed out again. A fresh huge page costs less than the small ones that it
+// stands for, except in virtual machines whose host takes large stretches back: there memory begins with small pages,
+// and those that are used become huge ones in the background (Settle).
 //
 // Small blocks (<= 16 KiB) come from slabs of one size class each; large ones are cut, best fit first, from segments
 // mapped in multiples of 2 MiB, and joined with their free neighbours when they come back. Used by HostDevice alone,
@@ -21,7 +23,8 @@ namespace tpu::host {
 class Allocator {
  public:
   // `name` begins the out-of-memory message: "tpu:0".
-  Allocator(std::string name, int64_t limit_bytes);
+  enum class Pages : uint8_t { kMeasured, kSmallFirst };
+  Allocator(std::string name, int64_t limit_bytes, Pages pages = Pages::kMeasured);
   ~Allocator();  // every block must be back
   Allocator(const Allocator&) = delete;
   Allocator& operator=(const Allocator&) = delete;
@@ -38,6 +41,8 @@ class Allocator {
   MemoryStats stats() const;
   void ResetPeak();
   void EmptyCache();
+  // Makes some used memory a huge page, whatever lies in it meanwhile; false where there is none left.
+  bool Settle();
 
  private:
   struct Slab;
@@ -68,6 +73,7 @@ class Allocator {
   void Unlink(Block* block);
   Block* NewBlock();
   void* Map(size_t bytes);
+  void ChoosePages(char* data, size_t bytes);
   void Unmap(void* data, size_t bytes);
   void DropCache();
   void Account(size_t bytes);
@@ -79,7 +85,10 @@ class Allocator {
   std::array<Slab*, kNumClasses> partial_{};  // slabs with a free block, by class
   Slab* empty_ = nullptr;                     // slabs of no class
   std::vector<void*> chunks_;                 // of 2 MiB, cut into slabs
-  std::array<Block*, kNumBins> bins_{};       // free large blocks by size
+  bool small_first_;
+  std::vector<char*> small_pages_;       // stretches of 2 MiB, in address order
+  char* settled_ = nullptr;              // Settle goes on behind this
+  std::array<Block*, kNumBins> bins_{};  // free large blocks by size
   std::array<uint64_t, (kNumBins + 63) / 64> nonempty_{};
   Block* spare_blocks_ = nullptr;  // descriptors to use again
 };

@@ -98,6 +98,8 @@ class HostDevice final : public Device {
     return true;
   }
 
+  bool Settle() override { return allocator_.Settle(); }
+
   absl::StatusOr<std::unique_ptr<Executable>> Load(const Program& program) override {
     if (program.format != "host") {
       return absl::InvalidArgumentError(
