@@ -34,26 +34,25 @@ struct Matrices {
   static bool Lies(int64_t size, int64_t stride, int64_t step) { return stride == 1 && step >= size; }
 };
 
-// Undefined where the device does not compute it.
 at::Tensor Multiply(Device& device, const at::Tensor& left, const at::Tensor& right) {
   const Matrices a(left), b(right);
   std::vector<int64_t> dims = left.sizes().vec();
   dims.back() = right.size(-1);
   at::Tensor c = at::empty(dims, left.options());
-  const bool done = device.Multiply({.batch = left.dim() == 3 ? left.size(0) : 1,
-                                     .m = left.size(-2),
-                                     .n = right.size(-1),
-                                     .k = left.size(-1),
-                                     .trans_a = a.transposed,
-                                     .trans_b = b.transposed,
-                                     .lda = a.step(),
-                                     .ldb = b.step(),
-                                     .stride_a = a.batch_step(),
-                                     .stride_b = b.batch_step(),
-                                     .a = a.tensor.const_data_ptr<float>(),
-                                     .b = b.tensor.const_data_ptr<float>(),
-                                     .c = c.mutable_data_ptr<float>()});
-  return done ? c : at::Tensor();
+  device.Multiply({.batch = left.dim() == 3 ? left.size(0) : 1,
+                   .m = left.size(-2),
+                   .n = right.size(-1),
+                   .k = left.size(-1),
+                   .trans_a = a.transposed,
+                   .trans_b = b.transposed,
+                   .lda = a.step(),
+                   .ldb = b.step(),
+                   .stride_a = a.batch_step(),
+                   .stride_b = b.batch_step(),
+                   .a = a.tensor.const_data_ptr<float>(),
+                   .b = b.tensor.const_data_ptr<float>(),
+                   .c = c.mutable_data_ptr<float>()});
+  return c;
 }
 
 }  // namespace
@@ -66,9 +65,8 @@ bool MultiplyOnDevice(Device& device, const c10::OperatorHandle& op, torch::jit:
   const auto first = stack.end() - (adds ? 5 : 2);
   if (adds && !(IsPlainF32(first->toTensor()) && IsOne(first[3]) && IsOne(first[4]))) return false;
   const at::Tensor &left = first[adds].toTensor(), &right = first[adds + 1].toTensor();
-  if (!IsPlainF32(left) || !IsPlainF32(right)) return false;
+  if (!IsPlainF32(left) || !IsPlainF32(right) || !device.Multiply({})) return false;
   at::Tensor product = Multiply(device, left, right);
-  if (!product.defined()) return false;
   if (adds) product.add_(first->toTensor());
   stack.erase(first, stack.end());
   stack.emplace_back(std::move(product));

@@ -43,7 +43,7 @@ std::tuple<Tensor, Tensor> Moments(const Tensor& input, double eps) {
 }
 
 void Follow(const Optional& running, const Tensor& now, double momentum) {
-  if (Given(running)) running->copy_(*running * (1 - momentum) + now * momentum);
+  if (Given(running)) running->copy_(Precise(*running) * (1 - momentum) + now * momentum);
 }
 
 // (N, C), (N, C), counts (N) of N ranks -> those of all together

@@ -33,8 +33,8 @@ constexpr int kNice = 7;
 // program that uses all cores waiting for the part of each parallel loop that a compile holds up.
 constexpr int kRestShare = 20;
 constexpr std::chrono::milliseconds kLongestRest(2000), kLook(50);
-// Beyond that, before memory is settled (up to 5 ms at a time): 1 % of a core.
-constexpr std::chrono::milliseconds kSettleRest(400);
+// After a device has settled (up to 5 ms of work: 1 % of a core), and where none had to.
+constexpr std::chrono::milliseconds kSettleRest(500), kSettleLook(5000);
 // One launch in so many may run op by op in such a program.
 constexpr int64_t kCompiledToOne = 32;
 // Jobs that may wait: a program of ever new fragments must not pile them up.
@@ -56,7 +56,8 @@ std::string ProfileKey(const std::string& key) { return Hashed(absl::StrCat(key,
 
 }  // namespace
 
-CompilePool::CompilePool(Engine& engine, int threads) : engine_(engine), cache_(ProgramCache::FromFlags()) {
+CompilePool::CompilePool(Engine& engine, int threads)
+    : engine_(engine), cache_(ProgramCache::FromFlags()), settle_after_(Clock::now() + kSettleRest) {
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
 }
 
@@ -178,14 +179,9 @@ void CompilePool::Run() {
   setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kNice);
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
-    work_.wait(lock, [&] { return stop_ || !Drained() || settle_; });
+    const bool jobs = work_.wait_until(lock, settle_after_, [&] { return stop_ || !Drained(); });
     if (stop_) return;
-    if (!Drained()) {
-      if (discarded_.empty() && Rest(lock)) continue;
-    } else if (Clock::now() < settle_after_) {
-      work_.wait_until(lock, settle_after_);
-      continue;
-    }
+    if (jobs && discarded_.empty() && Rest(lock)) continue;
     if (!discarded_.empty()) {
       std::vector<FragmentRef> gone = std::exchange(discarded_, {});
       Work(lock, [&] {
@@ -200,19 +196,17 @@ void CompilePool::Run() {
       tune_ = false;
       Work(lock, [&] { engine_.tuner().Advance(); });
     } else {
-      settle_ = false;
-      bool more = false;
+      settle_after_ = Clock::time_point::max();
+      bool settled = false;
       Work(lock, [&] {
-        for (int d = 0; d < engine_.device_count(); ++d) more |= engine_.device(d).Settle();
+        for (int d = 0; d < engine_.device_count(); ++d) settled |= engine_.device(d).Settle();
       });
-      settle_ |= more;
-      settle_after_ = rest_until_ + kSettleRest;
+      settle_after_ = Clock::now() + (settled ? kSettleRest : kSettleLook);
     }
   }
 }
 
 void CompilePool::DoOne(std::deque<Job>& from, std::deque<Job>::iterator at, std::unique_lock<std::mutex>& lock) {
-  settle_ = true;
   const bool last = &from == &last_;
   Job job = std::move(*at);
   from.erase(at);

@@ -3,7 +3,7 @@
 // Threads of its own, not TBB's: a compile runs for tens of milliseconds, and a kernel's parallel loop must never find
 // its worker inside one. A program that runs compiled code has the cores nearly to itself: compiling then rests most of
 // the time, unless somebody waits for it. One job in flight a fragment; on exit, queued jobs are dropped and the
-// running one is not waited for beyond its current kernel.
+// running one is not waited for beyond its current kernel. Without jobs it has the devices settle, now and then.
 #pragma once
 
 #include <atomic>
@@ -111,11 +111,11 @@ class CompilePool {
   std::deque<Job> last_;
   bool tune_ = false;  // after these
   std::vector<FragmentRef> discarded_;
-  bool settle_ = false;  // the devices, after all these: Device::Settle
   int running_ = 0;
   int waiters_ = 0;  // in WaitIdle and WaitFor
   bool stop_ = false;
-  Clock::time_point rest_until_, settle_after_, looked_;
+  Clock::time_point rest_until_, looked_;
+  Clock::time_point settle_after_;                 // Device::Settle, without jobs
   int64_t seen_op_by_op_ = 0, seen_compiled_ = 0;  // launches, at looked_
   bool runs_compiled_ = false;
   std::vector<std::thread> threads_;

@@ -136,10 +136,10 @@ Window& Engine::window(Stream& stream) {
 absl::Status Engine::Await(const ValueRef& value, const std::string& what, CutReason reason) {
   Metrics::Get().reads.fetch_add(1, std::memory_order_relaxed);
   const bool first = !value->read_.exchange(true, std::memory_order_relaxed);
-  if (Window* window = value->window_.load(std::memory_order_acquire)) {
-    window->Cut(reason, what, value.get());
+  if (Window* pending_in = value->window_.load(std::memory_order_acquire)) {
+    pending_in->Cut(reason, what, value.get());
   } else if (first && value->sequence_ != 0 && value->stream_->id() < kMaxStreams) {
-    CutStream(*value->stream_, reason, what);
+    window(*value->stream_).CutOwn(reason, what);
   }
   if (value->stream_ != nullptr) value->stream_->WaitFor(value->sequence_);
   if (value->error_) return *value->error_;

@@ -88,8 +88,8 @@ class Engine {
   void ReturnStream(Stream& stream);
 
   // Waits until the value is done. The error, if it failed. Counts a read and cuts the window it is pending in; where
-  // it is launched already, its first read cuts what is pending on its stream, which the device begins meanwhile: else
-  // a step's end and the next one's beginning would be one fragment, of both their sizes.
+  // it is launched already, its first read cuts what this thread has pending on its stream, which the device begins
+  // meanwhile: else a step's end and the next one's beginning would be one fragment, of both their sizes.
   absl::Status Await(const ValueRef& value, const std::string& what, CutReason reason = CutReason::kRead);
   // Queues what is pending on the stream (events and stream synchronisation order after it).
   void CutStream(Stream& stream, CutReason reason, const std::string& what);

@@ -24,6 +24,9 @@ constexpr size_t kMaxSpare = 512;
 // How many launches the host may be ahead of the device.
 constexpr uint64_t kMaxAhead = 48;
 
+// Its address tells threads apart.
+thread_local char this_thread;
+
 }  // namespace
 
 // Of windows that are filled at once, in all streams: no two share one.
@@ -51,6 +54,7 @@ void Window::Record(const CallRef& call, absl::Span<const Operand> operands, abs
   std::string where = cold_.load(std::memory_order_relaxed) ? engine_.Where() : std::string();
   {
     std::lock_guard<std::mutex> lock(engine_.recording_lock());
+    recorder_ = &this_thread;
     // Not before the next call: what the last one wrote over is given up once it is recorded, and written in place
     // then.
     if (bytes_ - part_bytes_ > bytes_allowed_) CutLocked(CutReason::kMemory, call->op);
@@ -220,12 +224,21 @@ void Window::Cut(CutReason reason, const std::string& what, const Value* value) 
   std::unique_lock<std::mutex> lock(engine_.recording_lock());
   if (value != nullptr && InCluster() && part_ > 0) {
     if (value->epoch_ == epoch_ && value->id_ < expected_->cluster->parts[part_].results_begin) Split(true);
+    if (!value->pending() && reason != CutReason::kRead && reason != CutReason::kDataDependent) return;
   }
   PlaceHeld();
   CutLocked(reason, what, where, value != nullptr && value->pending());
   Stream::Task claimed = std::exchange(claimed_, nullptr);
   lock.unlock();
   if (claimed) stream_.RunClaimed(std::move(claimed));
+}
+
+void Window::CutOwn(CutReason reason, const std::string& what) {
+  const std::string where = engine_.Where();
+  std::lock_guard<std::mutex> lock(engine_.recording_lock());
+  if (recorder_ != &this_thread) return;
+  PlaceHeld();
+  CutLocked(reason, what, where);
 }
 
 void Window::CutLocked(CutReason reason, const std::string& what, const std::string& where, bool awaited) {

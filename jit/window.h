@@ -41,6 +41,8 @@ class Window {
   // Queues what is pending, or runs it here for the reader of a `value` that is pending. `what` names who asked, for
   // explain().
   void Cut(CutReason reason, const std::string& what, const Value* value = nullptr);
+  // Queues what is pending if it is the calling thread's: other threads come at any time, and would cut it anywhere.
+  void CutOwn(CutReason reason, const std::string& what);
   Stream& stream() const { return stream_; }
 
  private:
@@ -91,6 +93,7 @@ class Window {
   Engine& engine_;
   Stream& stream_;
   // Everything below is guarded by the engine's recording lock.
+  const void* recorder_ = nullptr;  // the thread of the last call
   uint64_t epoch_ = 0;
   size_t num_nodes_ = 0;
   int64_t bytes_ = 0;            // of all results

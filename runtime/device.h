@@ -146,10 +146,10 @@ class Device {
   }
 
   // Computes the product, in memory that this process reads and writes, and returns true; or false, and nothing done,
-  // where it isn't known to be better at that than the host's kernels.
+  // where it isn't known to be better at products than the host's kernels. An empty one asks that.
   virtual bool Multiply(const MatrixProduct& product) { return false; }
 
-  // A few milliseconds of work in the background, by which later launches are faster; false where none is left.
+  // A few milliseconds of work in the background, by which later launches are faster; false where there is none now.
   virtual bool Settle() { return false; }
 
   virtual MemoryStats memory_stats() const = 0;

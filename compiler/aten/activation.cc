@@ -52,11 +52,11 @@ Result SiluBackward(AtenCall& c) {
 // threshold(x, t, v): x where x > t (or x is NaN), else v.
 Result Threshold(AtenCall& c) {
   Tensor x = c.x(0);
-  return ir::Select(x <= c.x(1), c.x(2), x);
+  return ir::Select(x <= c.as(1, c.compute()), c.x(2), x);
 }
 Result ThresholdBackward(AtenCall& c) {
   Tensor dy = c.x(0), x = c.x(1);
-  return ir::Select(x <= c.x(2), 0, dy);
+  return ir::Select(x <= c.as(2, c.compute()), 0, dy);
 }
 
 Result Elu(AtenCall& c) {
@@ -131,7 +131,7 @@ Result Hardshrink(AtenCall& c) {
   return ir::Select((x >= -lambda) & (x <= lambda), 0, x);
 }
 Result ShrinkBackward(AtenCall& c) {
-  Tensor dy = In(c, 0), x = In(c, 1), lambda = In(c, 2);
+  Tensor dy = In(c, 0), x = In(c, 1), lambda = c.x(2);
   return ir::Select((x >= -lambda) & (x <= lambda), 0, dy);
 }
 

@@ -44,13 +44,19 @@ Lowering Unary(UnaryFunction f, bool rounding = false) {
   };
 }
 
+// What self and the other promote to where that is wider than the result: in place beside floats of a wider type.
+DType Common(Tensor self, Tensor other, DType result) {
+  const bool promotes = IsFloat(other.dtype()) && other.dtype() != result && (other.rank() > 0 || self.rank() == 0);
+  return promotes ? OpMath(result) : result;
+}
+
 // (self, other, alpha?) with other a list, a list of numbers, a tensor or a number.
 Lowering Binary(BinaryFunction f, bool with_alpha = false, Reading read = Operand) {
   return [f, with_alpha, read](AtenCall& c) -> Result {
     llvm::SmallVector<Tensor> self = c.tensors(0), other = Each(c, 1, self.size()), results;
     if (self.size() != other.size()) return Result::Decline();
     for (size_t k = 0; k < self.size(); ++k) {
-      DType type = c.result_dtype(k);
+      DType type = Common(self[k], other[k], c.result_dtype(k));
       Tensor b = read(other[k], type);
       if (with_alpha && c.has(2)) b = b * Operand(c.tensor(2), type);
       results.push_back(f(Operand(self[k], type), b));

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
+#include <cstdint>
+#include <ctime>
+#include <iterator>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -23,9 +25,17 @@ constexpr size_t kSlabHeader = 128;
 constexpr size_t kSegmentBytes = 32 << 20;
 // A first touch of a huge page takes 0.1 ms; of the 512 small ones 0.7 ms; of a huge one whose memory a virtual
 // machine's host has to bring 2.3 ms, where small ones are at hand.
-constexpr std::chrono::microseconds kSlowPage(600);
+constexpr int64_t kSlowPageNs = 600'000;
+// Stretches that Settle looks at.
+constexpr int kMostTries = 256;
 // How many blocks of the request's own bin are looked at for the best fit.
 constexpr int kBestFitLooks = 16;
+
+int64_t ThreadNanoseconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return now.tv_sec * int64_t{1'000'000'000} + now.tv_nsec;
+}
 
 // Has the host of a virtual machine bring the memory of a huge page, which the system hands out next.
 void BringHugePage() {
@@ -327,39 +337,39 @@ void* Allocator::Map(size_t bytes) {
   return data;
 }
 
-// The first page is touched to see what it costs.
+// The first page is touched to see what it costs: in this thread's time, which others don't prolong.
 void Allocator::ChoosePages(char* data, size_t bytes) {
+  size_t huge = 0;  // bytes at the beginning
   if (!small_first_ && bytes > kHugePage && madvise(nullptr, 0, kCollapse) == 0) {
-    const auto start = std::chrono::steady_clock::now();
+    const int64_t start = ThreadNanoseconds();
     madvise(data, kHugePage, MADV_HUGEPAGE);
     *static_cast<volatile char*>(data) = 0;
-    small_first_ = std::chrono::steady_clock::now() - start > kSlowPage;
+    small_first_ = ThreadNanoseconds() - start > kSlowPageNs;
+    huge = kHugePage;
   }
-  if (!small_first_) {
-    madvise(data, bytes, MADV_HUGEPAGE);
-    return;
-  }
-  const auto at = std::lower_bound(small_pages_.begin(), small_pages_.end(), data);
-  std::vector<char*> stretches(bytes / kHugePage);
-  for (size_t i = 0; i < stretches.size(); ++i) stretches[i] = data + i * kHugePage;
-  small_pages_.insert(at, stretches.begin(), stretches.end());
+  if (!small_first_) huge = bytes;
+  madvise(data, huge, MADV_HUGEPAGE);
+  madvise(data + huge, bytes - huge, MADV_NOHUGEPAGE);
+  std::vector<char*> stretches;
+  for (size_t at = huge; at < bytes; at += kHugePage) stretches.push_back(data + at);
+  small_pages_.insert(std::lower_bound(small_pages_.begin(), small_pages_.end(), data), stretches.begin(),
+                      stretches.end());
 }
 
 bool Allocator::Settle() {
   std::unique_lock lock(mutex_);
-  // Of those that are not used yet none is made: the system refuses.
-  for (size_t tries = small_pages_.size(); tries > 0 && !small_pages_.empty(); --tries) {
+  for (int tries = 0; tries < kMostTries && !small_pages_.empty(); ++tries) {
     auto next = std::upper_bound(small_pages_.begin(), small_pages_.end(), settled_);
     if (next == small_pages_.end()) next = small_pages_.begin();
     char* const stretch = settled_ = *next;
-    lock.unlock();  // it may be unmapped meanwhile, or be another's, and keeps what is in it
-    unsigned char used = 0;
-    if (mincore(stretch, 1, &used) == 0 && (used & 1) != 0) BringHugePage();  // others' first touches wait for the next
-    const bool made = madvise(stretch, kHugePage, kCollapse) == 0;
-    lock.lock();
-    if (!made) continue;
-    const auto known = std::lower_bound(small_pages_.begin(), small_pages_.end(), stretch);
-    if (known != small_pages_.end() && *known == stretch) small_pages_.erase(known);
+    unsigned char used[kHugePage / kPage] = {};
+    mincore(stretch, kHugePage, used);
+    if (std::none_of(std::begin(used), std::end(used), [](unsigned char page) { return page & 1; })) continue;
+    small_pages_.erase(next);
+    lock.unlock();    // it may be unmapped meanwhile, or be another's, and keeps what is in it
+    BringHugePage();  // before the collapse, which holds up first touches
+    madvise(stretch, kHugePage, MADV_HUGEPAGE);
+    madvise(stretch, kHugePage, kCollapse);
     return true;
   }
   return false;

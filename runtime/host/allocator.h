@@ -22,8 +22,9 @@ namespace tpu::host {
 
 class Allocator {
  public:
-  // `name` begins the out-of-memory message: "tpu:0".
+  // How memory begins: with huge pages unless one is found to be slow, or with small ones.
   enum class Pages : uint8_t { kMeasured, kSmallFirst };
+  // `name` begins the out-of-memory message: "tpu:0".
   Allocator(std::string name, int64_t limit_bytes, Pages pages = Pages::kMeasured);
   ~Allocator();  // every block must be back
   Allocator(const Allocator&) = delete;
@@ -41,7 +42,7 @@ class Allocator {
   MemoryStats stats() const;
   void ResetPeak();
   void EmptyCache();
-  // Makes some used memory a huge page, whatever lies in it meanwhile; false where there is none left.
+  // Makes some used memory a huge page, whatever lies in it meanwhile; false where none was found.
   bool Settle();
 
  private:
@@ -86,7 +87,7 @@ class Allocator {
   Slab* empty_ = nullptr;                     // slabs of no class
   std::vector<void*> chunks_;                 // of 2 MiB, cut into slabs
   bool small_first_;
-  std::vector<char*> small_pages_;       // stretches of 2 MiB, in address order
+  std::vector<char*> small_pages_;       // stretches of 2 MiB that began so, in address order
   char* settled_ = nullptr;              // Settle goes on behind this
   std::array<Block*, kNumBins> bins_{};  // free large blocks by size
   std::array<uint64_t, (kNumBins + 63) / 64> nonempty_{};

@@ -89,11 +89,18 @@ class HostDevice final : public Device {
   bool Multiply(const MatrixProduct& p) override {
     if (!PanelsFirst()) return false;
     GemmStep step;
-    step.trans_a = p.trans_a, step.trans_b = p.trans_b;
-    step.m = p.m, step.n = p.n, step.k = p.k;
-    step.lda = p.lda, step.ldb = p.ldb, step.ldc = p.n;
+    step.trans_a = p.trans_a;
+    step.trans_b = p.trans_b;
+    step.m = p.m;
+    step.n = p.n;
+    step.k = p.k;
+    step.lda = p.lda;
+    step.ldb = p.ldb;
+    step.ldc = p.n;
     step.batch = {p.batch};
-    step.stride_a = {p.stride_a}, step.stride_b = {p.stride_b}, step.stride_c = {p.m * p.n};
+    step.stride_a = {p.stride_a};
+    step.stride_b = {p.stride_b};
+    step.stride_c = {p.m * p.n};
     RunGemm(step, p.a, p.b, p.c);
     return true;
   }

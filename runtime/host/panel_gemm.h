@@ -1,8 +1,8 @@
 // Products on one thread by panels: operands are packed into panels of a few rows and columns, and tiles of the result
 // are summed in registers (Goto, van de Geijn: Anatomy of High-Performance Matrix Multiplication, 2008).
 //
-// Called by gemm.cc, gemm_block.cc, conv.cc and conv_taps.cc. Triangles need AVX2 and FMA, whole blocks AVX-512, of
-// bf16 AVX512-BF16; AMX is used where it is.
+// Called by gemm.cc, gemm_block.cc, conv.cc, conv_taps.cc and host_device.cc. Triangles need AVX2 and FMA, whole blocks
+// AVX-512, of bf16 AVX512-BF16; AMX is used where it is.
 #pragma once
 
 #include <cstdint>

@@ -203,8 +203,8 @@ TEST_P(DeviceTest, HandsNodesToTheRunnerAndPassesItsErrorOn) {
 }
 
 TEST_P(DeviceTest, MultipliesOrLeavesTheResultAlone) {
-  constexpr int64_t kBatch = 2, kM = 48, kN = 40,
-                    kK = 33;  // A is transposed, with gaps; B the same for the whole batch
+  // A is transposed, with gaps; B is the same for the whole batch.
+  constexpr int64_t kBatch = 2, kM = 48, kN = 40, kK = 33;
   std::vector<float> a(kBatch * kK * (kM + 3)), b(kK * kN), c(kBatch * kM * kN, -1);
   for (size_t i = 0; i < a.size(); ++i) a[i] = static_cast<float>(i % 7) - 3;
   for (size_t i = 0; i < b.size(); ++i) b[i] = static_cast<float>(i % 5) - 2;

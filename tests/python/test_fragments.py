@@ -1,5 +1,7 @@
 """What is recorded, cut, compiled and told: fragment counts, modes, metrics, explain."""
 
+import threading
+
 import pytest
 import torch
 import torch.nn as nn
@@ -53,6 +55,19 @@ def test_the_first_read_of_what_is_launched_ends_what_is_pending(metrics):
     assert loss.item() == 3  # known by now: nothing is cut in the middle of something
     assert metrics()["fragments"] == 1
     torch.testing.assert_close((after + later).cpu(), torch.full((3,), 5.0))
+
+
+def test_reads_of_other_threads_cut_nothing_that_is_pending(metrics):
+    x = torch.ones(3, device="tpu")
+    values = [x.sum() + i for i in range(4)]
+    torch.tpu.synchronize()
+    torch.tpu.reset_metrics()
+    after = x * 2
+    reader = threading.Thread(target=lambda: [value.item() for value in values])
+    reader.start()
+    reader.join()
+    assert metrics()["fragments"] == 0
+    torch.testing.assert_close(after.cpu(), torch.full((3,), 2.0))
 
 
 def test_equal_values_never_change_a_key(metrics):

@@ -336,7 +336,9 @@ def test_ready_kernels_read_views_where_they_lie():
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_numbers_beside_half_types_are_rounded_where_the_cpu_rounds_them(dtype):
     """Bit for bit, op by op and compiled: remainders, comparisons, whole quotients jump where a number is another."""
-    x = torch.cat([torch.randn(4000) * 8, torch.rand(4000) * 200 - 100, torch.full((99,), 0.37)]).to(dtype)
+    x = torch.cat(
+        [torch.randn(4000) * 8, torch.rand(4000) * 200 - 100, torch.full((99,), 0.37), torch.full((9,), 0.3711)]
+    ).to(dtype)
     y, n = x.roll(1), 0.37
 
     def binary(x, y):
@@ -349,8 +351,24 @@ def test_numbers_beside_half_types_are_rounded_where_the_cpu_rounds_them(dtype):
         numbers = [f([x], n)[0] for f in (torch._foreach_add, torch._foreach_mul, torch._foreach_div)]
         return *numbers, torch._foreach_sub([x], [n])[0], torch.add(x, torch.arange(len(x), device=x.device) + 257)
 
+    def lists_beside_f32(x, y):
+        wide = y.float() * 0.3701
+        calls = torch._foreach_add_, torch._foreach_sub_, torch._foreach_mul_, torch._foreach_div_
+        written = [x.clone() for _ in calls]
+        for call, z in zip(calls, written, strict=True):
+            call([z], [wide])
+        return written
+
+    def thresholds(x, y):
+        nn = torch.nn.functional
+        x = x.detach().requires_grad_()
+        outs = nn.threshold(x, 0.3705, 9.0), nn.hardshrink(x, 0.3705), nn.softshrink(x, 0.3705)
+        return *outs, *torch.autograd.grad(sum(outs).sum(), x)
+
     check(binary, x, y, rtol=0, atol=0)
     check(lists, x, y, rtol=0, atol=0)
+    check(lists_beside_f32, x, y, rtol=0, atol=0)
+    check(thresholds, x, y, rtol=0, atol=0)
     check(
         lambda x: (x.abs() ** 2.37, 2.37**x, torch._foreach_pow([x.abs()], 2.37)[0]),
         x.clamp(-40, 40),
