@@ -21,6 +21,7 @@
 #include "jit/tuning.h"
 #include "runtime/fork.h"
 #include "runtime/heap.h"
+#include "runtime/thread_time.h"
 
 namespace tpu {
 namespace {

@@ -1,7 +1,5 @@
 #include "jit/launch_times.h"
 
-#include <time.h>
-
 #include <algorithm>
 #include <vector>
 
@@ -28,12 +26,6 @@ bool LaunchTimes::FasterThan(const LaunchTimes& other) const {
 
 bool LaunchTimes::PerhapsFasterThan(const LaunchTimes& other) const {
   return Less(median, other.median) || Less(quarter, other.quarter);
-}
-
-int64_t ThreadNanoseconds() {
-  timespec t;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return t.tv_sec * 1'000'000'000 + t.tv_nsec;
 }
 
 }  // namespace tpu

@@ -18,7 +18,4 @@ struct LaunchTimes {
   bool PerhapsFasterThan(const LaunchTimes& other) const;
 };
 
-// What the calling thread has worked.
-int64_t ThreadNanoseconds();
-
 }  // namespace tpu

@@ -14,6 +14,7 @@
 #include "jit/fragment_table.h"
 #include "jit/launch_times.h"
 #include "runtime/flags.h"
+#include "runtime/thread_time.h"
 
 namespace tpu {
 namespace {

@@ -221,13 +221,14 @@ void Window::CollectOutputs() {
 
 void Window::Cut(CutReason reason, const std::string& what, const Value* value) {
   const std::string where = engine_.Where();  // before the lock, as in Record
+  const bool read = value != nullptr && (reason == CutReason::kRead || reason == CutReason::kDataDependent);
   std::unique_lock<std::mutex> lock(engine_.recording_lock());
   if (value != nullptr && InCluster() && part_ > 0) {
     if (value->epoch_ == epoch_ && value->id_ < expected_->cluster->parts[part_].results_begin) Split(true);
-    if (!value->pending() && reason != CutReason::kRead && reason != CutReason::kDataDependent) return;
+    if (!value->pending() && !read) return;
   }
   PlaceHeld();
-  CutLocked(reason, what, where, value != nullptr && value->pending());
+  CutLocked(reason, what, where, read && value->pending());
   Stream::Task claimed = std::exchange(claimed_, nullptr);
   lock.unlock();
   if (claimed) stream_.RunClaimed(std::move(claimed));
@@ -270,7 +271,6 @@ void Window::CutLocked(CutReason reason, const std::string& what, const std::str
   Join(entry);
   if (!outputs_.empty()) {
     TagForJoin(*entry);
-    awaited &= reason == CutReason::kRead || reason == CutReason::kDataDependent;
     Launch(entry, std::move(inputs_), outputs_, 0, awaited);
   } else {
     tagged_ = 0;

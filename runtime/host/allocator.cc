@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
-#include <ctime>
 #include <iterator>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "runtime/thread_time.h"
 
 namespace tpu::host {
 namespace {
@@ -30,12 +30,6 @@ constexpr int64_t kSlowPageNs = 600'000;
 constexpr int kMostTries = 256;
 // How many blocks of the request's own bin are looked at for the best fit.
 constexpr int kBestFitLooks = 16;
-
-int64_t ThreadNanoseconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return now.tv_sec * int64_t{1'000'000'000} + now.tv_nsec;
-}
 
 // Has the host of a virtual machine bring the memory of a huge page, which the system hands out next.
 void BringHugePage() {
