@@ -13,6 +13,7 @@
 #include "jit/cluster.h"
 #include "jit/engine.h"
 #include "jit/fragment_table.h"
+#include "runtime/flags.h"
 #include "runtime/pjrt/module.h"
 
 namespace tpu {
@@ -46,7 +47,7 @@ void BindAot(py::module_& m) {
   py::class_<pjrt::Topology>(m, "Topology")
       .def(py::init([](const std::string& plugin, const std::string& name) {
         py::gil_scoped_release release;
-        return ValueOrThrow(pjrt::MakeTopology(plugin, name));
+        return ValueOrThrow(pjrt::MakeTopology(plugin, name, Flags::Get().plugin_options));
       }))
       .def("compile", [](pjrt::Topology& topology, const std::string& stablehlo, int replicas) {
         const pjrt::AotReport report = [&] {

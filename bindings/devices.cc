@@ -1,5 +1,8 @@
 // torch_tpu._C: devices, forks and the frames that are not the user's.
+#include <unistd.h>
+
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 
 #include "bindings/autograd_threads.h"
@@ -13,6 +16,21 @@
 namespace tpu {
 
 namespace py = pybind11;
+
+namespace {
+
+// A thread is inside a library whose end, after Python's, it would not survive: the process ends before the libraries
+// do.
+void LeaveWithoutUnloading() {
+  on_exit(
+      [](int status, void*) {
+        std::fflush(nullptr);
+        _exit(status);
+      },
+      nullptr);
+}
+
+}  // namespace
 
 void BindDevices(py::module_& m) {
   m.def("device_count", &DeviceCount);
@@ -45,7 +63,7 @@ void BindDevices(py::module_& m) {
     } catch (const std::exception& error) {
       std::fprintf(stderr, "torch_tpu: autograd's threads can't be waited for: %s\n", error.what());
     }
-    Engine::Get().Shutdown();
+    if (!Engine::Get().Shutdown()) LeaveWithoutUnloading();
   });
   m.def("is_initialized", &Engine::IsInitialized);
   m.def("init", [] { CurrentStream(CurrentDevice()); });

@@ -62,7 +62,10 @@ CompilePool::CompilePool(Engine& engine, int threads)
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
 }
 
-CompilePool::~CompilePool() { Stop(); }
+CompilePool::~CompilePool() {
+  Stop(std::chrono::milliseconds(0));
+  for (std::thread& t : threads_) t.join();
+}
 
 void CompilePool::Submit(FragmentRef entry, bool compile) {
   Push(Place::kInTurn, {.entry = std::move(entry), .compile = compile});
@@ -153,10 +156,11 @@ void CompilePool::WaitIdle() {
   --waiters_;
 }
 
-void CompilePool::Stop() {
+bool CompilePool::Stop(std::chrono::milliseconds patience) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     stop_ = true;
+    singles_.clear();
     queue_.clear();
     last_.clear();
     tune_ = false;
@@ -165,9 +169,8 @@ void CompilePool::Stop() {
   work_.notify_all();
   idle_.notify_all();
   done_.notify_all();
-  for (std::thread& t : threads_) {
-    if (t.joinable()) t.join();
-  }
+  std::unique_lock<std::mutex> lock(mutex_);
+  return done_.wait_for(lock, patience, [&] { return running_ == 0; });
 }
 
 bool CompilePool::stopping() {
@@ -182,12 +185,19 @@ void CompilePool::Run() {
   while (true) {
     const bool jobs = work_.wait_until(lock, settle_after_, [&] { return stop_ || !Drained(); });
     if (stop_) return;
-    if (jobs && discarded_.empty() && Rest(lock)) continue;
+    if (jobs && discarded_.empty() && singles_.empty() && Rest(lock)) continue;
     if (!discarded_.empty()) {
       std::vector<FragmentRef> gone = std::exchange(discarded_, {});
       Work(lock, [&] {
         for (const FragmentRef& entry : gone) engine_.tuner().Keep(*entry);
         gone.clear();
+      });
+    } else if (!singles_.empty()) {
+      std::pair<CallRef, Device*> single = std::move(singles_.front());
+      singles_.pop_front();
+      Work(lock, [&] {
+        (void)MakeSingle(single.first, *single.second, false);  // an error is found again by who asks for it
+        single.first = nullptr;
       });
     } else if (!queue_.empty()) {
       DoOne(queue_, queue_.begin(), lock);
@@ -237,7 +247,9 @@ void CompilePool::Work(std::unique_lock<std::mutex>& lock, absl::FunctionRef<voi
 
 bool CompilePool::Rest(std::unique_lock<std::mutex>& lock) {
   const Clock::time_point now = Clock::now();
-  if (waiters_ > 0 || !ProgramRunsCompiled() || now >= rest_until_) return false;
+  if (waiters_ > 0 || !engine_.device(0).host_addressable() || !ProgramRunsCompiled() || now >= rest_until_) {
+    return false;
+  }
   work_.wait_for(lock, std::min<Clock::duration>(rest_until_ - now, kLook));
   return true;
 }
@@ -381,12 +393,59 @@ void CompilePool::StoreProfile(const std::string& key, const Profile& profile) {
   cache_.Store(ProfileKey(key), {kProfileFormat, profile.Encode(), {}, {}});
 }
 
-absl::StatusOr<Executable*> CompilePool::SingleOperation(const CallRef& call, Device& device) {
-  std::lock_guard<std::mutex> lock(single_mutex_);
-  const std::pair<const Call*, const Device*> where{call.get(), &device};
-  if (const auto known = single_.find(where); known != single_.end() && !known->second.call.expired()) {
-    return known->second.executable.get();
+void CompilePool::Prepare(const FragmentEntry& entry, Device& device) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (stop_) return;
+  for (size_t i = 0; i < entry.fragment.nodes.size() && singles_.size() < kMostWaiting; ++i) {
+    const CallRef& call = entry.fragment.nodes[i].call;
+    if (entry.live[i] && call->needs_program) singles_.emplace_back(call, &device);
   }
+  if (!singles_.empty()) work_.notify_all();
+}
+
+absl::StatusOr<Executable*> CompilePool::SingleOperation(const CallRef& call, Device& device) {
+  {
+    std::lock_guard<std::mutex> lock(single_mutex_);
+    const auto known = single_.find({call.get(), &device});
+    if (known != single_.end() && !known->second.call.expired() && known->second.executable) {
+      return known->second.executable.get();
+    }
+  }
+  const Clock::time_point start = Clock::now();
+  const absl::StatusOr<Executable*> made = MakeSingle(call, device, true);
+  CountWait(start);
+  return made;
+}
+
+// If another thread is at it: waits for that one, or gives null.
+absl::StatusOr<Executable*> CompilePool::MakeSingle(const CallRef& call, Device& device, bool wait) {
+  const std::pair<const Call*, const Device*> where{call.get(), &device};
+  std::unique_lock<std::mutex> lock(single_mutex_);
+  const auto found = [&] {
+    const auto it = single_.find(where);
+    return it != single_.end() && !it->second.call.expired() ? &it->second : nullptr;
+  };
+  if (wait) {
+    single_made_.wait(lock, [&] { return found() == nullptr || found()->executable; });
+  }
+  if (const Single* known = found()) return known->executable.get();
+  single_[where] = {call, nullptr};
+  lock.unlock();
+  absl::StatusOr<std::unique_ptr<Executable>> made = CompileSingle(call, device);
+  lock.lock();
+  single_made_.notify_all();
+  if (!made.ok()) {
+    single_.erase(where);
+    return made.status();
+  }
+  if (single_.size() >= single_room_) {
+    absl::erase_if(single_, [](const auto& item) { return item.second.call.expired(); });
+    single_room_ = std::max<size_t>(256, 2 * single_.size());
+  }
+  return (single_[where].executable = *std::move(made)).get();
+}
+
+absl::StatusOr<std::unique_ptr<Executable>> CompilePool::CompileSingle(const CallRef& call, Device& device) {
   Fragment fragment;
   fragment.nodes = {{call, 0, 0}};
   fragment.inputs = call->operands;
@@ -394,23 +453,13 @@ absl::StatusOr<Executable*> CompilePool::SingleOperation(const CallRef& call, De
   fragment.num_results = static_cast<uint32_t>(call->results.size());
   for (size_t i = 0; i < call->results.size(); ++i) fragment.outputs.push_back(static_cast<ValueId>(i));
   const std::string key = KeyOf(fragment);
-  std::optional<Program> program = cache_.Load(key);
-  if (program) {
+  if (const std::optional<Program> program = cache_.Load(key)) {
     Metrics::Get().disk_cache_hits.fetch_add(1, std::memory_order_relaxed);
-  } else {
-    const Clock::time_point start = Clock::now();
-    absl::StatusOr<Program> compiled = CompileFragment(fragment, {}, key);
-    CountWait(start);
-    if (!compiled.ok()) return compiled.status();
-    program = *std::move(compiled);
+    return device.Load(*program);
   }
-  absl::StatusOr<std::unique_ptr<Executable>> executable = device.Load(*program);
-  if (!executable.ok()) return executable.status();
-  if (single_.size() >= single_room_) {
-    absl::erase_if(single_, [](const auto& item) { return item.second.call.expired(); });
-    single_room_ = std::max<size_t>(256, 2 * single_.size());
-  }
-  return (single_[where] = {call, *std::move(executable)}).executable.get();
+  const absl::StatusOr<Program> program = CompileFragment(fragment, {}, key);
+  if (!program.ok()) return program.status();
+  return device.Load(*program);
 }
 
 bool CompilePool::Install(FragmentEntry& entry, const Program& program) {

@@ -3,7 +3,8 @@
 // Threads of its own, not TBB's: a compile runs for tens of milliseconds, and a kernel's parallel loop must never find
 // its worker inside one. A program that runs compiled code has the cores nearly to itself: compiling then rests most of
 // the time, unless somebody waits for it. One job in flight a fragment; on exit, queued jobs are dropped and the
-// running one is not waited for beyond its current kernel. Without jobs it has the devices settle, now and then.
+// running one is not waited for beyond its current kernel, or a moment. Without jobs it has the devices settle, now and
+// then.
 #pragma once
 
 #include <atomic>
@@ -57,11 +58,14 @@ class CompilePool {
   // The call alone as a program, compiled now if this process and the disk don't have it; alive as long as the call.
   // Called by stream threads.
   absl::StatusOr<Executable*> SingleOperation(const CallRef& call, Device& device);
+  // All threads begin with those that SingleOperation will be asked for when the fragment, which is new, is launched.
+  // Never blocks.
+  void Prepare(const FragmentEntry& entry, Device& device);
   // The caller compiles, too.
   void WaitIdle();
   bool stopping();
-  // Drops what is queued and joins; called at exit.
-  void Stop();
+  // Drops what is queued. False: after `patience` a thread is still in a compiler that can't be stopped.
+  bool Stop(std::chrono::milliseconds patience);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -84,10 +88,12 @@ class CompilePool {
   // The lock, of mutex_, is given up meanwhile.
   void Work(std::unique_lock<std::mutex>& lock, absl::FunctionRef<void()> work);
   // With mutex_ held.
-  bool Drained() const { return queue_.empty() && last_.empty() && !tune_ && discarded_.empty(); }
+  bool Drained() const { return singles_.empty() && queue_.empty() && last_.empty() && !tune_ && discarded_.empty(); }
   void Do(const Job& job);
   void DoFamily(FragmentFamily& family);
   bool Install(FragmentEntry& entry, const Program& program);
+  absl::StatusOr<Executable*> MakeSingle(const CallRef& call, Device& device, bool wait);
+  absl::StatusOr<std::unique_ptr<Executable>> CompileSingle(const CallRef& call, Device& device);
 
   // Of all that decides a program's bytes, of which `content` is the fragment's part.
   std::string KeyOf(const std::string& content) const;
@@ -99,14 +105,16 @@ class CompilePool {
   Engine& engine_;
   ProgramCache cache_;
   std::mutex single_mutex_;
+  std::condition_variable single_made_;
   struct Single {
     std::weak_ptr<const Call> call;
-    std::unique_ptr<Executable> executable;
+    std::unique_ptr<Executable> executable;  // null while a thread, which holds the call, makes it
   };
   absl::flat_hash_map<std::pair<const Call*, const Device*>, Single> single_;
   size_t single_room_ = 256;  // above so many, those of calls that have ended are dropped
   std::mutex mutex_;
   std::condition_variable work_, idle_, done_;
+  std::deque<std::pair<CallRef, Device*>> singles_;
   std::deque<Job> queue_;
   std::deque<Job> last_;
   bool tune_ = false;  // after these

@@ -1,5 +1,8 @@
 #include "jit/engine.h"
 
+#include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "jit/cluster.h"
@@ -45,6 +48,17 @@ std::string Outcome(const FragmentEntry& entry) {
   return entry.cluster->kept ? "kept" : "tried";
 }
 
+// At exit, of the second that leaving may take.
+constexpr std::chrono::milliseconds kCompilersPatience(500);
+
+// A device of its own leaves the cores to the compiler, but for the one that records.
+int CompileThreads(const Device& device) {
+  const Flags& flags = Flags::Get();
+  if (flags.compile_threads > 0) return flags.compile_threads;
+  if (device.host_addressable()) return 1;
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / std::max(1, flags.local_ranks) - 1);
+}
+
 }  // namespace
 
 CompileAtOnce::CompileAtOnce() : former_(std::exchange(compile_at_once, true)) {}
@@ -79,7 +93,7 @@ Engine::Engine(std::vector<std::unique_ptr<Device>> devices, std::unique_ptr<Com
     windows_[d].resize(kMaxStreams);
   }
   tuner_ = std::make_unique<Tuner>(*this);
-  pool_ = std::make_unique<CompilePool>(*this, Flags::Get().compile_threads);
+  pool_ = std::make_unique<CompilePool>(*this, CompileThreads(*devices_.front()));
 }
 
 Engine::~Engine() { Shutdown(); }
@@ -227,10 +241,11 @@ void Engine::JoinFamily(const FragmentRef& entry) {
 
 void Engine::WaitForCompiles() { pool_->WaitIdle(); }
 
-void Engine::Shutdown() {
-  pool_->Stop();
+bool Engine::Shutdown() {
+  const bool stopped = pool_->Stop(kCompilersPatience);
   for (int d = 0; d < device_count(); ++d) SynchronizeStreams(d);
   tuner_->KeepAll();
+  return stopped;
 }
 
 }  // namespace tpu

@@ -129,8 +129,9 @@ class Engine {
   std::mutex& recording_lock() { return recording_lock_; }
   // Blocks until the compile pool is idle (tests, benchmarks).
   void WaitForCompiles();
-  // At exit: stops compiles, runs what is queued. What is only pending nobody reads any more.
-  void Shutdown();
+  // At exit: stops compiles, runs what is queued. What is only pending nobody reads any more. False: a compiler that
+  // can't be stopped is at work, and must not be unloaded.
+  bool Shutdown();
 
  private:
   void SynchronizeStreams(int device);

@@ -271,6 +271,7 @@ void Window::CutLocked(CutReason reason, const std::string& what, const std::str
   Join(entry);
   if (!outputs_.empty()) {
     TagForJoin(*entry);
+    if (inserted && !engine_.fixed()) engine_.pool().Prepare(*entry, *stream_.device());
     Launch(entry, std::move(inputs_), outputs_, 0, awaited);
   } else {
     tagged_ = 0;

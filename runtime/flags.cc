@@ -54,7 +54,9 @@ const Declaration kDeclarations[] = {
     {"TORCH_TPU_THREADS", "0",
      "threads that the embedded device computes with; 0: one a core; under torchrun its share",
      Integer{&Flags::threads, 0}},
-    {"TORCH_TPU_COMPILE_THREADS", "1", "threads that compile", Integer{&Flags::compile_threads, 1}},
+    {"TORCH_TPU_COMPILE_THREADS", "0",
+     "threads that compile; 0: one for the embedded device, whose cores they share, else one a core",
+     Integer{&Flags::compile_threads, 0}},
     {"TORCH_TPU_TUNE_BUDGET", "0.05",
      "share of the time that launches take which making programs faster (candidates, clusters) may cost; 0: none is "
      "made",

@@ -23,7 +23,7 @@ struct Flags {
   std::string cache_dir;       // TORCH_TPU_CACHE: writable directory, then read-only ones, ':' between; "" = default
   int64_t cache_bytes = 0;     // TORCH_TPU_CACHE_SIZE
   int threads = 0;             // TORCH_TPU_THREADS: of the embedded device, 0 = cores
-  int compile_threads = 1;     // TORCH_TPU_COMPILE_THREADS
+  int compile_threads = 0;     // TORCH_TPU_COMPILE_THREADS
   double tune_budget = 0;      // TORCH_TPU_TUNE_BUDGET: share of the time of launches that tuning may cost
   int tune_after = 0;          // TORCH_TPU_TUNE_AFTER: ms that the launches of a fragment took before it is tuned
   std::string clusters;        // TORCH_TPU_CLUSTERS: measured, always, never

@@ -6,25 +6,26 @@ import os
 
 from torch_tpu import _C
 
-# Name -> package, file in it, and how to get it.
+# Name -> packages of which the first that is installed is taken, file in it, and how to get it.
 NAMED = {
-    "libtpu": ("libtpu", "libtpu.so", "pip install libtpu"),
-    "cpu": ("xla_plugins.xla_cpu_pjrt", "xla_cpu_pjrt.so", "pip install xla-cpu-pjrt"),
-    "cuda": ("jax_plugins.xla_cuda12", "xla_cuda_plugin.so", "pip install jax-cuda12-pjrt"),
+    "libtpu": (["libtpu"], "libtpu.so", "pip install libtpu"),
+    "cpu": (["xla_plugins.xla_cpu_pjrt"], "xla_cpu_pjrt.so", "pip install xla-cpu-pjrt"),
+    "cuda": (["jax_plugins.xla_cuda13", "jax_plugins.xla_cuda12"], "xla_cuda_plugin.so", "pip install jax-cuda13-pjrt"),
 }
 
 
 def find(name):
     """Path of the plugin `name`; None when its package is not installed. Loads nothing."""
-    package, file, _ = NAMED[name]
-    try:
-        spec = importlib.util.find_spec(package)
-    except ModuleNotFoundError:
-        return None
-    for directory in spec.submodule_search_locations if spec else ():
-        path = os.path.join(directory, file)
-        if os.path.exists(path):
-            return path
+    packages, file, _ = NAMED[name]
+    for package in packages:
+        try:
+            spec = importlib.util.find_spec(package)
+        except ModuleNotFoundError:
+            continue
+        for directory in spec.submodule_search_locations if spec else ():
+            path = os.path.join(directory, file)
+            if os.path.exists(path):
+                return path
     return None
 
 

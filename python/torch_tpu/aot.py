@@ -42,7 +42,7 @@ def main(arguments=None):
         prog="python -m torch_tpu.aot", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--topology", default="v5e:2x2")
-    parser.add_argument("--plugin", help="path of the compiler (default: libtpu)")
+    parser.add_argument("--plugin", default="libtpu", help="the compiler: libtpu, cuda or a path")
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("torch_tpu_aot"))
     parser.add_argument("--modules", type=pathlib.Path)
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
@@ -60,17 +60,18 @@ def main(arguments=None):
         fragments = record(options.script, options.arguments, options.output)
     else:
         parser.error("a SCRIPT or --modules")
-    plugin = options.plugin or libtpu()
-    results = compile_all(plugin, options.topology.split(","), fragments, options.jobs, options.seconds)
+    results = compile_all(compiler(options.plugin), options.topology.split(","), fragments, options.jobs, options.seconds)
     return report(fragments, results, options.output)
 
 
-def libtpu():
+def compiler(plugin):
     from torch_tpu import _plugins
 
-    path = _plugins.find("libtpu")
+    if plugin not in _plugins.NAMED:
+        return plugin
+    path = _plugins.find(plugin)
     if path is None:
-        sys.exit("torch_tpu.aot: libtpu is not installed (pip install libtpu)")
+        sys.exit(f"torch_tpu.aot: {plugin} is not installed ({_plugins.NAMED[plugin][2]})")
     return path
 
 

@@ -82,12 +82,16 @@ std::string Text(const PJRT_NamedValue& value) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Topology>> MakeTopology(const std::string& plugin, const std::string& name) {
+absl::StatusOr<std::unique_ptr<Topology>> MakeTopology(const std::string& plugin, const std::string& name,
+                                                       const std::string& options) {
   absl::StatusOr<std::shared_ptr<const Api>> api = Api::Load(plugin);
   if (!api.ok()) return api.status();
+  const PluginOptions own(options);
   auto args = TPU_PJRT_ARGS(PJRT_TopologyDescription_Create);
   args.topology_name = name.data();
   args.topology_name_size = name.size();
+  args.create_options = own.values().data();
+  args.num_options = own.values().size();
   if (absl::Status s = TPU_PJRT_CALL(**api, PJRT_TopologyDescription_Create, args); !s.ok()) return s;
   return std::make_unique<PluginTopology>(*std::move(api), args.topology);
 }

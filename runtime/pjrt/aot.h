@@ -28,8 +28,10 @@ class Topology {
   virtual absl::StatusOr<AotReport> Compile(const std::string& stablehlo, int replicas) = 0;
 };
 
-// `name` as the plugin knows it: "v5e:2x2".
-absl::StatusOr<std::unique_ptr<Topology>> MakeTopology(const std::string& plugin, const std::string& name);
+// `name` as the plugin knows it: "v5e:2x2". `options`: the plugin's own, "name=value,..."; a GPU's plugin has no names,
+// and takes what it should know of the chip from them.
+absl::StatusOr<std::unique_ptr<Topology>> MakeTopology(const std::string& plugin, const std::string& name,
+                                                       const std::string& options);
 // The plugin's API version and attributes, for `doctor`. The plugin is loaded and initialised; errors name it.
 absl::StatusOr<std::map<std::string, std::string>> DescribePlugin(const std::string& plugin, int timeout_seconds);
 

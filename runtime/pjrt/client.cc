@@ -1,8 +1,10 @@
 #include "runtime/pjrt/client.h"
 
+#include <cstdlib>
 #include <string_view>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -24,46 +26,31 @@ std::string Message(int field, const std::string& bytes) {
 // CompileOptionsProto.compile_portable_executable (4): one executable runs on any device of the client.
 std::string Portable() { return CompileOptionsForReplicas(1, {}) + Number(4, 1); }
 
-// env_option_overrides (7): {key (1), value (2): {bool_field (2): false}}.
-std::string SwitchedOff(const std::string& flag) { return Message(7, Message(1, flag) + Message(2, Number(2, 0))); }
-
-// XLA's CPU compiler keeps the right operand of a product packed by its address: of two operands that lie at one place
-// one after the other the second is never seen. Its quick minimum and maximum lose NaN. With excess precision it leaves
-// out the rounding of a 16-bit result that is converted next.
-std::string FlagsFor(const std::string& platform) {
-  if (platform != "cpu") return "";
-  return absl::StrCat(SwitchedOff("xla_cpu_use_xnnpack"), SwitchedOff("xla_cpu_enable_fast_min_max"),
-                      SwitchedOff("xla_allow_excess_precision"));
+// env_option_overrides (7): {key (1), value (2): {bool_field (2): false}}, or {int_field (3): 0}. What the user's
+// XLA_FLAGS say of a flag holds.
+std::string Override(absl::string_view flag, int field) {
+  const char* const asked = std::getenv("XLA_FLAGS");
+  if (asked != nullptr && absl::StrContains(asked, flag)) return "";
+  return Message(7, Message(1, std::string(flag)) + Message(2, Number(field, 0)));
 }
+std::string SwitchedOff(absl::string_view flag) { return Override(flag, 2); }
+std::string Zero(absl::string_view flag) { return Override(flag, 3); }
 
-struct NamedOption {
-  std::string name, text;
-  PJRT_NamedValue value;
-};
-
-std::vector<NamedOption> ParseOptions(const std::string& options) {
-  std::vector<NamedOption> parsed;
-  for (absl::string_view item : absl::StrSplit(options, ',', absl::SkipWhitespace())) {
-    std::pair<std::string, std::string> parts = absl::StrSplit(item, absl::MaxSplits('=', 1));
-    parsed.push_back({parts.first, parts.second, Sized<PJRT_NamedValue>(PJRT_NamedValue_STRUCT_SIZE)});
+// With excess precision XLA leaves out the rounding of a 16-bit result that is converted next. Its CPU compiler keeps
+// the right operand of a product packed by its address: of two operands that lie at one place one after the other the
+// second is never seen. Its quick minimum and maximum lose NaN. Its compiler for GPUs times many forms of each product
+// on the device, which the program's launches wait for, seconds a fragment; without, products are cuBLAS's choice, as
+// in PyTorch.
+std::string FlagsFor(const std::string& platform) {
+  if (platform == "cpu") {
+    return absl::StrCat(SwitchedOff("xla_allow_excess_precision"), SwitchedOff("xla_cpu_use_xnnpack"),
+                        SwitchedOff("xla_cpu_enable_fast_min_max"));
   }
-  for (NamedOption& option : parsed) {
-    PJRT_NamedValue& v = option.value;
-    v.name = option.name.data();
-    v.name_size = option.name.size();
-    v.value_size = 1;
-    if (option.text == "true" || option.text == "false") {
-      v.type = PJRT_NamedValue_kBool;
-      v.bool_value = option.text == "true";
-    } else if (absl::SimpleAtoi(option.text, &v.int64_value)) {
-      v.type = PJRT_NamedValue_kInt64;
-    } else {
-      v.type = PJRT_NamedValue_kString;
-      v.string_value = option.text.data();
-      v.value_size = option.text.size();
-    }
+  if (platform == "cuda") {
+    return absl::StrCat(SwitchedOff("xla_allow_excess_precision"), SwitchedOff("xla_gpu_enable_triton_gemm"),
+                        Zero("xla_gpu_autotune_level"));
   }
-  return parsed;
+  return "";
 }
 
 }  // namespace
@@ -77,6 +64,29 @@ std::string CompileOptionsForReplicas(int replicas, absl::Span<const int> device
     assignment = Message(9, Number(1, devices.size()) + Number(2, 1) + Message(3, Message(1, ids)));
   }
   return Message(3, absl::StrCat(Number(4, static_cast<uint64_t>(replicas)), Number(5, 1), assignment));
+}
+
+PluginOptions::PluginOptions(const std::string& options) {
+  for (absl::string_view item : absl::StrSplit(options, ',', absl::SkipWhitespace())) {
+    texts_.push_back(absl::StrSplit(item, absl::MaxSplits('=', 1)));
+  }
+  for (const auto& [name, text] : texts_) {
+    auto v = Sized<PJRT_NamedValue>(PJRT_NamedValue_STRUCT_SIZE);
+    v.name = name.data();
+    v.name_size = name.size();
+    v.value_size = 1;
+    if (text == "true" || text == "false") {
+      v.type = PJRT_NamedValue_kBool;
+      v.bool_value = text == "true";
+    } else if (absl::SimpleAtoi(text, &v.int64_value)) {
+      v.type = PJRT_NamedValue_kInt64;
+    } else {
+      v.type = PJRT_NamedValue_kString;
+      v.string_value = text.data();
+      v.value_size = text.size();
+    }
+    values_.push_back(v);
+  }
 }
 
 PJRT_Program ProgramOf(const std::string& text) {
@@ -101,13 +111,10 @@ PJRT_Buffer_Type BufferType(DType dtype) {
 
 absl::StatusOr<std::shared_ptr<Client>> Client::Create(std::shared_ptr<const Api> api, const std::string& options) {
   std::shared_ptr<Client> client(new Client(std::move(api)));
-  const std::vector<NamedOption> parsed = ParseOptions(options);
-  std::vector<PJRT_NamedValue> values;
-  values.reserve(parsed.size());
-  for (const NamedOption& option : parsed) values.push_back(option.value);
+  const PluginOptions parsed(options);
   auto args = TPU_PJRT_ARGS(PJRT_Client_Create);
-  args.create_options = values.data();
-  args.num_options = values.size();
+  args.create_options = parsed.values().data();
+  args.num_options = parsed.values().size();
   if (absl::Status s = TPU_PJRT_CALL(client->api(), PJRT_Client_Create, args); !s.ok()) return s;
   client->client_ = args.client;
   if (absl::Status s = client->Describe(); !s.ok()) return s;

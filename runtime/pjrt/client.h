@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -18,13 +19,26 @@ PJRT_Buffer_Type BufferType(DType dtype);
 // StableHLO text as the API takes it; `text` outlives the result.
 PJRT_Program ProgramOf(const std::string& text);
 
+// A plugin's own options, "name=value,name=value", as the API takes them; a value is an integer, true, false or a string.
+class PluginOptions {
+ public:
+  explicit PluginOptions(const std::string& options);
+  PluginOptions(const PluginOptions&) = delete;
+  PluginOptions& operator=(const PluginOptions&) = delete;
+  const std::vector<PJRT_NamedValue>& values() const { return values_; }
+
+ private:
+  std::vector<std::pair<std::string, std::string>> texts_;
+  std::vector<PJRT_NamedValue> values_;  // point into texts_
+};
+
 // A CompileOptionsProto for a program of so many replicas; `devices`: where each runs, by the plugin's ids (may be left
 // to the plugin).
 std::string CompileOptionsForReplicas(int replicas, absl::Span<const int> devices);
 
 class Client {
  public:
-  // `options`: "name=value,name=value", the plugin's own; a value is an integer, true, false or a string.
+  // `options`: see PluginOptions.
   static absl::StatusOr<std::shared_ptr<Client>> Create(std::shared_ptr<const Api> api, const std::string& options);
   ~Client();
   Client(const Client&) = delete;

@@ -225,8 +225,7 @@ def test_exit_while_compiling():
     )
 
 
-@pytest.mark.embedded_only(reason="a plugin's compiler can't be stopped")
-def test_exit_stops_a_long_compile():
+def test_exit_does_not_wait_for_a_long_compile():
     done = run_python(
         """
         import time, torch
@@ -238,7 +237,8 @@ def test_exit_stops_a_long_compile():
                 y = y.softmax(0) + y
             y.sum().item()
             time.sleep(0.05)
-        assert torch.tpu.metrics()["compiles"] == 0  # it takes eight seconds
+        # It takes eight seconds. Devices without ready kernels have compiled the single operations.
+        assert torch.tpu.metrics()["compiles"] <= 5, torch.tpu.metrics()
         print(time.time())
         """,
         {"TORCH_TPU_COMPILE_AFTER": "2"},
