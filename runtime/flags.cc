@@ -154,6 +154,7 @@ Flags Flags::FromEnvironment() {
   // Set by torchrun: how many ranks share this host.
   const char* const ranks = std::getenv("LOCAL_WORLD_SIZE");
   if (ranks == nullptr || !absl::SimpleAtoi(ranks, &flags.local_ranks)) flags.local_ranks = 1;
+  if (const char* const xla_flags = std::getenv("XLA_FLAGS")) flags.xla_flags = xla_flags;
   for (const Declaration& d : kDeclarations) {
     Assign(d, d.default_value, flags);
     const char* text = std::getenv(d.name);

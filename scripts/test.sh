@@ -2,9 +2,9 @@
 # The tests of a built checkout: unit and text tests, Python, operators, examples. Runs them all, says which failed.
 #
 #   scripts/test.sh          what CI runs too: one sample of every operator, ten minutes' soak, a part on the CPU plugin,
-#                            for three TPUs the examples' fragments that compile in ten minutes each
+#                            for three TPUs the examples' fragments that compile in ten minutes each, for a GPU in two
 #   scripts/test.sh full     ten samples, an hour's soak, every Python test on the CPU plugin, every fragment of the
-#                            examples for three TPUs and of the operator sweep for one: hours
+#                            examples for three TPUs and a GPU, and of the operator sweep for one TPU: hours
 set -uo pipefail
 cd "$(dirname "$0")/.."
 . scripts/parts.sh
@@ -13,6 +13,7 @@ kind=${1:-}
 samples=1 soak=600
 [ "$kind" = full ] && samples=10 soak=3600
 chips=v5e:2x2,v6e:2x2,tpu7x:2x2x1
+h100=$(grep -v '^#' tests/support/h100.txtpb | tr '\n' ' ')
 on_plugin=(env TORCH_TPU_PLUGIN=cpu)
 
 # A cache of its own: results don't depend on what ran before on this machine.
@@ -39,6 +40,9 @@ for example in digits_cnn char_gpt; do
   [ "$kind" = full ] && seconds=7200 limit=9000
   part "$example for three TPUs" $limit "$python" -m torch_tpu.aot --topology $chips --seconds $seconds \
     --output build/aot/$example examples/$example.py --device tpu --smoke
+  part "$example for a GPU" 600 env TORCH_TPU_PLUGIN_OPTIONS="topology=1x1x1,target_config=$h100" "$python" \
+    -m torch_tpu.aot --plugin cuda --topology h100 --seconds $((seconds / 5)) --output build/aot/${example}_gpu \
+    --modules build/aot/$example
   part "$example on the CPU plugin" 600 "${on_plugin[@]}" "$python" examples/$example.py --device tpu --smoke
 done
 [ "$kind" = full ] && part "operator sweep for a TPU" 9000 "$python" -m torch_tpu.aot --topology v5e:2x2 --seconds 7200 \

@@ -60,7 +60,9 @@ def main(arguments=None):
         fragments = record(options.script, options.arguments, options.output)
     else:
         parser.error("a SCRIPT or --modules")
-    results = compile_all(compiler(options.plugin), options.topology.split(","), fragments, options.jobs, options.seconds)
+    results = compile_all(
+        compiler(options.plugin), options.topology.split(","), fragments, options.jobs, options.seconds
+    )
     return report(fragments, results, options.output)
 
 

@@ -1,6 +1,5 @@
 #include "runtime/pjrt/client.h"
 
-#include <cstdlib>
 #include <string_view>
 #include <utility>
 
@@ -8,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "runtime/flags.h"
 
 namespace tpu::pjrt {
 namespace {
@@ -29,8 +29,7 @@ std::string Portable() { return CompileOptionsForReplicas(1, {}) + Number(4, 1);
 // env_option_overrides (7): {key (1), value (2): {bool_field (2): false}}, or {int_field (3): 0}. What the user's
 // XLA_FLAGS say of a flag holds.
 std::string Override(absl::string_view flag, int field) {
-  const char* const asked = std::getenv("XLA_FLAGS");
-  if (asked != nullptr && absl::StrContains(asked, flag)) return "";
+  if (absl::StrContains(Flags::Get().xla_flags, flag)) return "";
   return Message(7, Message(1, std::string(flag)) + Message(2, Number(field, 0)));
 }
 std::string SwitchedOff(absl::string_view flag) { return Override(flag, 2); }

@@ -1,4 +1,4 @@
-"""python -m torch_tpu.aot: programs and graphs compiled for TPUs, and modules that can't be."""
+"""python -m torch_tpu.aot: programs and graphs compiled for TPUs and for a GPU, and modules that can't be."""
 
 import json
 import os
@@ -12,7 +12,8 @@ import reached_ops
 from torch_tpu import _C, _plugins
 
 pytestmark = pytest.mark.skipif(
-    not hasattr(_C, "Topology") or _plugins.find("libtpu") is None, reason="needs libtpu and a build with PJRT"
+    not hasattr(_C, "Topology") or None in map(_plugins.find, ("libtpu", "cuda")),
+    reason="needs a build with PJRT, libtpu and jax-cuda13-pjrt",
 )
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -28,10 +29,22 @@ print(w.sum().item())
 """
 
 
-def run_aot(*arguments):
-    environment = os.environ | {"TORCH_TPU_PLUGIN": "host"}
+def run_aot(*arguments, options=""):
+    environment = os.environ | {"TORCH_TPU_PLUGIN": "host", "TORCH_TPU_PLUGIN_OPTIONS": options}
     command = [sys.executable, "-m", "torch_tpu.aot", *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True)
+
+
+def compile_for_gpu(modules, devices=1):
+    """The modules of a directory, for one or more NVIDIA H100 together; the error of each that does not compile."""
+    text = (ROOT / "tests" / "support" / "h100.txtpb").read_text()
+    about = " ".join(line for line in text.splitlines() if not line.startswith("#"))
+    options = f"topology=1x1x{devices},target_config={about}"
+    output = modules.parent / "gpu"
+    arguments = ["--plugin", "cuda", "--topology", "h100", "--modules", str(modules), "--output", str(output)]
+    told = run_aot(*arguments, options=options)
+    assert (output / "report.json").exists(), told.stdout + told.stderr
+    return [(f["name"], r["error"]) for f, r in results_of(output, "h100") if r.get("error")]
 
 
 def results_of(output, chip):
@@ -72,14 +85,15 @@ def test_the_time_can_be_bounded(tmp_path):
 
 @pytest.mark.timeout(900)
 def test_every_reached_operator_compiles(tmp_path):
-    told = run_aot("--topology", ",".join(CHIPS), "--output", str(tmp_path), reached_ops.__file__)
+    told = run_aot("--topology", ",".join(CHIPS), "--output", str(tmp_path / "out"), reached_ops.__file__)
     for chip in CHIPS:
-        results = results_of(tmp_path, chip)
+        results = results_of(tmp_path / "out", chip)
         assert [(f["name"], r["error"]) for f, r in results if r.get("error")] == [], told.stderr
         on_host = [f["name"] for f, r in results if r.get("host")]
         assert len(on_host) <= 2 * len(reached_ops.ON_THE_HOST), on_host
         elsewhere = len(reached_ops.ON_THE_HOST) + len(reached_ops.READ_AT_ONCE)
         assert len(results) - len(on_host) >= len(reached_ops.SAMPLES) - elsewhere
+    assert compile_for_gpu(tmp_path / "out") == []
 
 
 def modules_of(text, directory, prefix=""):
@@ -105,6 +119,7 @@ def test_every_graph_of_the_text_tests_compiles(tmp_path):
     assert len(list(modules.glob("*.mlir"))) > 40
     told = run_aot("--topology", ",".join(CHIPS), "--modules", str(modules), "--output", str(tmp_path / "out"))
     assert told.returncode == 0, told.stdout[-4000:] + told.stderr[-4000:]
+    assert compile_for_gpu(modules) == []
 
 
 @pytest.mark.timeout(300)
@@ -116,3 +131,4 @@ def test_every_collective_of_four_devices_compiles(tmp_path):
     arguments = ["--modules", str(tmp_path / "modules"), "--output", str(tmp_path / "out")]
     told = run_aot("--topology", ",".join(CHIPS), *arguments)
     assert told.returncode == 0, told.stdout[-4000:] + told.stderr[-4000:]
+    assert compile_for_gpu(tmp_path / "modules", devices=4) == []
