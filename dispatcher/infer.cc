@@ -398,6 +398,8 @@ SignatureRef Infer(const Operator& op, at::ArrayRef<c10::IValue> arguments, cons
   if (!op.functional_form) d.kernel->mutated = op.mutated;
   const HostCheck check = CheckOnHost(op, *d.call, collected, arguments, inference->returns);
   DescribeResults(op, *inference, d);
+  const bool numbers = std::count(collected.layouts.begin(), collected.layouts.end(), nullptr) > 0;
+  if (!check.draws && !numbers) s->random_counters = 0;  // other numbers might make it draw
   s->recordable = check.AllowsToRecord(*d.call) && HasKernel(op, *d.call) && !WritesOverItself(op, arguments) &&
                   !ReadsWhatItWrote(op, arguments) && !MayKeepShapeOfOut(op, arguments, collected, *s) &&
                   !MaySizeWhatItWrites(op, arguments);
