@@ -8,6 +8,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/ops/equal.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
@@ -180,15 +181,20 @@ class UnmovedGenerator {
     std::lock_guard<std::mutex> lock(generator_.mutex());
     generator_.set_state(state_);
   }
+  bool WasMoved() {
+    std::lock_guard<std::mutex> lock(generator_.mutex());
+    return !at::equal(generator_.get_state(), state_);
+  }
 
  private:
   at::Generator generator_ = at::detail::getDefaultCPUGenerator();
   at::Tensor state_;
 };
 
-// What the operator complains about, or null: then its results are on the stack, if it `ran`. Others' exceptions are no
-// complaints.
-std::exception_ptr Complaint(const Operator& op, torch::jit::Stack& stack, std::string& message, bool& ran) {
+// What the operator complains about, or null: then its results are on the stack, if it `ran`, and it `drew` perhaps.
+// Others' exceptions are no complaints.
+std::exception_ptr Complaint(const Operator& op, torch::jit::Stack& stack, std::string& message, bool& ran,
+                             bool& drew) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   std::optional<UnmovedGenerator> unmoved;
@@ -196,6 +202,7 @@ std::exception_ptr Complaint(const Operator& op, torch::jit::Stack& stack, std::
   try {
     op.op.callBoxed(stack);
     ran = true;
+    drew = !unmoved || unmoved->WasMoved();
   } catch (const c10::Error& e) {
     message = e.what_without_backtrace();
     return std::current_exception();
@@ -261,6 +268,12 @@ struct Found {
 
 // By result: itself, or a list's tensors.
 using Results = std::vector<std::vector<Found>>;
+
+// What a kernel did without a complaint.
+struct Done {
+  Results results;
+  bool draws;
+};
 
 Results Describe(const torch::jit::Stack& results) {
   Results described;
@@ -349,15 +362,15 @@ class Passed {
     }
   }
 
-  std::optional<Results> Find(const Key& key) {
+  std::optional<Done> Find(const Key& key) {
     std::lock_guard<std::mutex> lock(mutex_);
-    const auto it = results_.find(key);
-    return it == results_.end() ? std::nullopt : std::optional(it->second);
+    const auto it = done_.find(key);
+    return it == done_.end() ? std::nullopt : std::optional(it->second);
   }
-  void Insert(Key key, Results results) {
+  void Insert(Key key, Done done) {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (results_.size() >= kMost) results_.clear();  // what comes back is tried again
-    results_.emplace(std::move(key), std::move(results));
+    if (done_.size() >= kMost) done_.clear();  // what comes back is tried again
+    done_.emplace(std::move(key), std::move(done));
   }
   static Passed& Get() {
     static auto* const passed = new Passed();
@@ -368,7 +381,7 @@ class Passed {
   static constexpr size_t kMost = 4096;  // some hundred bytes each
 
   std::mutex mutex_;
-  absl::flat_hash_map<Key, Results> results_;
+  absl::flat_hash_map<Key, Done> done_;
 };
 
 int64_t Elements(at::ArrayRef<c10::IValue> values) {
@@ -406,15 +419,15 @@ Trial Try(const Operator& op, const StandIns& stand_ins, const torch::jit::Stack
   std::string complaint;
   for (const Contents& contents : kContents) {
     std::string message;
-    bool ran = false;
+    bool ran = false, drew = true;
     torch::jit::Stack stack = stand_ins.Make(contents);
-    const std::exception_ptr error = Complaint(op, stack, message, ran);
+    const std::exception_ptr error = Complaint(op, stack, message, ran, drew);
     if (!error) {
       bool as_inferred = AsInferred(stack, inferred, stand_ins.shrinking());
       if (!as_inferred && stand_ins.shrinking()) {  // results' sizes are computed from the arguments'
         as_inferred = AsInferred(stack, InferredFor(op, stand_ins.Make(contents)), nullptr);
       }
-      return {{nullptr, as_inferred, ran}, std::move(stack)};
+      return {{nullptr, as_inferred, ran, drew}, std::move(stack)};
     }
     const bool about_types = IsNotImplemented(error);  // whatever else is wrong with what the others hold
     if (trial.check.complaint && message != complaint && !about_types) return {};
@@ -442,9 +455,9 @@ HostCheck CheckOnHost(const Operator& op, const Call& call, const Collected& col
   Passed::Key key;
   if (!small) {
     key = Passed::KeyOf(op, collected, shrink, inferred);
-    if (const std::optional<Results> results = Passed::Get().Find(key)) {
-      Adopt(*results, inferred);
-      return {.accepted = true};
+    if (const std::optional<Done> done = Passed::Get().Find(key)) {
+      Adopt(done->results, inferred);
+      return {.accepted = true, .draws = done->draws};
     }
   }
   const Overlaps overlaps = FindOverlaps(op, arguments);
@@ -453,7 +466,7 @@ HostCheck CheckOnHost(const Operator& op, const Call& call, const Collected& col
     if (elements > kLargeElements) return overlaps.empty() ? HostCheck() : trial.check;
     trial = Try(op, StandIns(op, arguments, overlaps, nullptr), inferred);
   } else if (!small && trial.check.as_inferred) {
-    Passed::Get().Insert(std::move(key), Describe(trial.results));
+    Passed::Get().Insert(std::move(key), {Describe(trial.results), trial.check.draws});
   }
   Adopt(Describe(trial.results), inferred);
   return trial.check;
@@ -469,7 +482,7 @@ void CheckNumbers(const Operator& op, const Call& call, const Collected& collect
   torch::jit::Stack none;
   const std::exception_ptr complaint = CheckOnHost(op, call, collected, arguments, none).complaint;
   if (complaint && !IsNotImplemented(complaint)) std::rethrow_exception(complaint);
-  Passed::Get().Insert(std::move(key), {});
+  Passed::Get().Insert(std::move(key), {{}, true});
 }
 
 bool HostCheck::AllowsToRecord(const Call& call) const {

@@ -16,6 +16,7 @@ struct HostCheck {
   std::exception_ptr complaint;
   bool as_inferred = true;  // false: it gives results other sizes than shape inference does
   bool accepted = false;    // it gave results; or is a library's, which isn't tried: it may do more than compute
+  bool draws = true;        // false: it gave results and left the generator where it was (attention without dropout)
 
   // False: the call runs at once, on its own data, which decides. A complaint that stays the same whatever stand-ins
   // hold is most likely about shapes and types; what is not as inferred, and has no lowering, is a workspace that

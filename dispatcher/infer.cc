@@ -288,6 +288,15 @@ bool ListsComplexNumbers(const Operator& op, at::ArrayRef<c10::IValue> arguments
   return false;
 }
 
+// A gradient that nothing gave, where the schema wants a tensor: what comes of it is the kernel's affair.
+bool LacksTensor(const Operator& op, at::ArrayRef<c10::IValue> arguments) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const bool required = op.op.schema().arguments()[i].type()->kind() == c10::TypeKind::TensorType;
+    if (required && !arguments[i].toTensor().defined()) return true;
+  }
+  return false;
+}
+
 // Operators of numbers alone may fill an out= tensor in the shape that it has, if the number of elements is right:
 // arange and linspace do.
 bool MayKeepShapeOfOut(const Operator& op, at::ArrayRef<c10::IValue> arguments, const Collected& collected,
@@ -345,7 +354,7 @@ SignatureRef Infer(const Operator& op, at::ArrayRef<c10::IValue> arguments, cons
   Metrics::Get().inferences.fetch_add(1, std::memory_order_relaxed);
   Draft d;
   Signature* const s = d.signature.get();
-  if (!op.returns_tensors || ListsComplexNumbers(op, arguments)) {
+  if (!op.returns_tensors || ListsComplexNumbers(op, arguments) || LacksTensor(op, arguments)) {
     s->recordable = false;
     return d.Finish();
   }
@@ -389,6 +398,8 @@ SignatureRef Infer(const Operator& op, at::ArrayRef<c10::IValue> arguments, cons
   if (!op.functional_form) d.kernel->mutated = op.mutated;
   const HostCheck check = CheckOnHost(op, *d.call, collected, arguments, inference->returns);
   DescribeResults(op, *inference, d);
+  const bool numbers = std::count(collected.layouts.begin(), collected.layouts.end(), nullptr) > 0;
+  if (!check.draws && !numbers) s->random_counters = 0;  // other numbers might make it draw
   s->recordable = check.AllowsToRecord(*d.call) && HasKernel(op, *d.call) && !WritesOverItself(op, arguments) &&
                   !ReadsWhatItWrote(op, arguments) && !MayKeepShapeOfOut(op, arguments, collected, *s) &&
                   !MaySizeWhatItWrites(op, arguments);

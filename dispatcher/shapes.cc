@@ -5,6 +5,7 @@
 #include <ATen/TensorIterator.h>
 #include <ATen/WrapDimUtilsMulti.h>
 #include <ATen/core/Generator.h>
+#include <ATen/native/PixelShuffle.h>
 #include <ATen/native/TypeProperties.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -131,6 +132,21 @@ at::Tensor MseBackward(const at::Tensor& grad, const at::Tensor& self, const at:
   return at::empty_like(self, LEGACY_CONTIGUOUS_MEMORY_FORMAT);
 }
 
+// PyTorch's kernel for other devices than the CPU makes them row-major.
+at::Tensor Shuffled(const at::Tensor& self, int64_t channels, int64_t height, int64_t width) {
+  std::vector<int64_t> sizes(self.sizes().begin(), self.sizes().end() - 3);
+  sizes.insert(sizes.end(), {channels, height, width});
+  return at::empty(sizes, self.options().memory_format(self.suggest_memory_format()));
+}
+at::Tensor PixelShuffle(const at::Tensor& self, int64_t factor) {
+  at::native::check_pixel_shuffle_shapes(self, factor);
+  return Shuffled(self, self.size(-3) / factor / factor, self.size(-2) * factor, self.size(-1) * factor);
+}
+at::Tensor PixelUnshuffle(const at::Tensor& self, int64_t factor) {
+  at::native::check_pixel_unshuffle_shapes(self, factor);
+  return Shuffled(self, self.size(-3) * factor * factor, self.size(-2) / factor, self.size(-1) / factor);
+}
+
 Two Dropout(const at::Tensor& self, double p, std::optional<bool>) {
   CheckPlain(IsFloat(self) && p >= 0 && p <= 1);
   return {Elementwise({&self}, self.scalar_type()), Elementwise({&self}, c10::kBool)};
@@ -177,6 +193,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse3, m) {
   m.impl("native_dropout", &Dropout);
   m.impl("native_dropout_backward", &DropoutBackward);
   m.impl("normal_", &Draw);
+  m.impl("pixel_shuffle", &PixelShuffle);
+  m.impl("pixel_unshuffle", &PixelUnshuffle);
   m.impl("random_.from", &RandomFrom);
   m.impl("random_.to", &RandomTo);
   m.impl("relu", &at::native::relu);

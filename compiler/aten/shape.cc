@@ -100,6 +100,27 @@ Result SelectScatter(AtenCall& c) {  // (base, src, dim, index)
   return Place(base, ir::Unsqueeze(c.tensor(1), dim), dim, index < 0 ? index + base.size(dim) : index);
 }
 
+// (x, factor): factor * factor channels of a position become a block of positions, or (`spread` false) the reverse.
+Lowering PixelShuffle(bool spread) {
+  return [spread](AtenCall& c) -> Result {
+    Tensor x = c.tensor(0);
+    const int64_t f = c.integer(1);
+    const Ints small = spread ? x.dims() : c.result_dims(), large = spread ? c.result_dims() : x.dims();
+    const Ints outer = large.drop_back(2), grid = small.take_back(2);
+    Shape dims(outer);
+    const int64_t n = int64_t(dims.size());
+    Shape order(llvm::to_vector(llvm::seq<int64_t>(0, n)));
+    if (spread) {
+      dims.append({f, f, grid[0], grid[1]});
+      order.append({n + 2, n, n + 3, n + 1});
+    } else {
+      dims.append({grid[0], f, grid[1], f});
+      order.append({n + 1, n + 3, n, n + 2});
+    }
+    return ir::Reshape(ir::Transpose(ir::Reshape(x, dims), order), c.result_dims());
+  };
+}
+
 // Reflection and replication: along each padded dim, rows taken at computed positions; their gradient adds back.
 struct BorderPad {
   bool reflect;
@@ -162,6 +183,8 @@ void RegisterShape(Registry& r) {
         return ir::Reshape(ir::BroadcastAlong(x, spread, along), c.result_dims());
       },
       kAnyElement);
+  r.Add("aten::pixel_shuffle", PixelShuffle(true), kAnyElement);
+  r.Add("aten::pixel_unshuffle", PixelShuffle(false), kAnyElement);
   r.Add("aten::constant_pad_nd", ConstantPad);
   r.Add("aten::tril", Triangle(true));
   r.Add("aten::triu", Triangle(false));

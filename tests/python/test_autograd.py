@@ -276,6 +276,15 @@ def test_long_attention(causal, lengths, dtype):
         torch.tpu.wait_for_compiles()
 
 
+def test_attention_whose_result_has_no_gradient():
+    def program(x):
+        inputs = [x.clone().requires_grad_() for _ in range(3)]
+        out = torch._C._functions.UndefinedGrad()(F.scaled_dot_product_attention(*inputs))
+        return [g is None for g in torch.autograd.grad(out.sum(), inputs, allow_unused=True)]
+
+    check(program, torch.randn(2, 3, 5, 4))
+
+
 @pytest.mark.parametrize("heads", [4, 2])
 def test_attention_goes_the_way_the_cpu_goes(heads):
     """One operator forward and one backward, whose tier 0 is the CPU's kernel; grouped heads as on the CPU."""

@@ -184,6 +184,15 @@ def test_state_functions():
     assert len(torch.tpu.default_generators) == torch.tpu.device_count()
 
 
+@pytest.mark.parametrize("length", [8, 300])
+def test_attention_without_dropout_leaves_the_generator_where_it_was(length):
+    q = torch.randn(1, 2, length, 64, device="tpu", requires_grad=True)
+    state = torch.tpu.get_rng_state()
+    for _ in range(2):
+        F.scaled_dot_product_attention(q, q, q, is_causal=True).sum().backward()
+    assert torch.equal(torch.tpu.get_rng_state(), state)
+
+
 def test_state_is_read_while_tensors_are_fake():
     state = torch.tpu.get_rng_state()
     with FakeTensorMode():

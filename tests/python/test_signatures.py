@@ -40,6 +40,10 @@ KINDS = {
     "rectified": (torch.relu, torch.randn(4, 3).t()),
     "rectified, in place": (torch.relu_, torch.randn(4, 3).t()),
     "channels last": (F.gelu, torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)),
+    "pixels out of channels, last": (
+        lambda x: (F.pixel_shuffle(x, 2), F.pixel_unshuffle(F.pixel_shuffle(x, 2), 4)),
+        torch.randn(2, 32, 24, 20).contiguous(memory_format=torch.channels_last),
+    ),
     "transposed, in place": (torch.Tensor.add_, torch.randn(4, 3).t(), torch.randn(3, 1)),
     "strided, in place": (torch.Tensor.mul_, strided(3, 4), torch.randn(4)),
     "running sum, in place": (torch.Tensor.cumsum_, torch.randn(4, 3).t(), 1),
