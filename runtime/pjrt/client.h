@@ -19,7 +19,8 @@ PJRT_Buffer_Type BufferType(DType dtype);
 // StableHLO text as the API takes it; `text` outlives the result.
 PJRT_Program ProgramOf(const std::string& text);
 
-// A plugin's own options, "name=value,name=value", as the API takes them; a value is an integer, true, false or a string.
+// A plugin's own options, "name=value,name=value", as the API takes them; a value is an integer, true, false or a
+// string.
 class PluginOptions {
  public:
   explicit PluginOptions(const std::string& options);
