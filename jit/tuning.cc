@@ -34,6 +34,8 @@ constexpr int64_t kToAdopt = 2, kToDropWhatMayBeFaster = 4;
 constexpr double kHopeless = 1.2;
 constexpr size_t kEarly = 3;
 constexpr size_t kMostTried = 8;
+// So many candidates that were not faster halve the budget, as many more leave a third, until one is adopted.
+constexpr int kFruitless = 16;
 constexpr double kMayBeSaved = 0.1;               // of a launch's time, before the backend has said
 constexpr int64_t kCompileOperation = 1'000'000;  // where nothing is known of the fragment
 constexpr std::chrono::milliseconds kExit{300};
@@ -97,6 +99,7 @@ void Tuner::End(FragmentEntry& entry, const Turn& turn, bool measurable, int64_t
   spent_.fetch_add(lost, std::memory_order_relaxed);
   Metrics::Get().tune_us.fetch_add(lost / 1000, std::memory_order_relaxed);
   const bool adopt = ahead && !engine_.fixed();
+  fruitless_ = adopt ? 0 : fruitless_ + 1;
   t.profile.decisions.push_back({trial.tuning.ToString(), best.median, candidate.median, adopt});
   Decide(entry, adopt);
 }
@@ -137,7 +140,8 @@ int64_t Tuner::CostOf(const FragmentEntry& entry) {
 }
 
 int64_t Tuner::BudgetedAt(int64_t cost) const {
-  const double all = static_cast<double>(spent_.load(std::memory_order_relaxed) + cost) / budget_;
+  const double budget = budget_ / (1 + fruitless_.load(std::memory_order_relaxed) / kFruitless);
+  const double all = static_cast<double>(spent_.load(std::memory_order_relaxed) + cost) / budget;
   return all < static_cast<double>(kNever) ? static_cast<int64_t>(all) : kNever;
 }
 

@@ -4,7 +4,7 @@
 // nothing else to do. Its launches then take turns between the best program so far and the candidate; the candidate is
 // adopted where its median is some percent less, else dropped. What is decided is kept beside the programs, for
 // processes to come. All this may cost a share of the time that launches take (TORCH_TPU_TUNE_BUDGET); it is saved up
-// for the fragment that may save the program most for what compiling it costs.
+// for the fragment that may save the program most for what compiling it costs, and shrinks where nothing is found.
 //
 // Launches ask Begin and tell End, on any thread; the compile pool calls the rest on its threads.
 #pragma once
@@ -114,6 +114,7 @@ class Tuner {
   std::atomic<double> budget_;
   const int64_t after_;                          // nanoseconds
   std::atomic<int64_t> launched_{0}, spent_{0};  // nanoseconds
+  std::atomic<int> fruitless_{0};                // candidates since the last that was adopted
   static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
   std::atomic<int64_t> next_{kNever};  // of launched_, from which on what waits is affordable
   std::mutex mutex_;                   // of the following
