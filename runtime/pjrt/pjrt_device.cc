@@ -11,6 +11,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "runtime/flags.h"
 #include "runtime/pjrt/client.h"
 #include "runtime/pjrt/executable.h"
 #include "runtime/pjrt/joint.h"
@@ -79,8 +80,8 @@ class PjrtDevice final : public Device {
   std::string Target() const override {
     const Client& client = *place_->client;
     return absl::StrCat("pjrt:", client.platform(), ":", client.platform_version(), ":", client.KindOf(place_->device),
-                        ":", BuildOf(client.api().path()), ":", absl::BytesToHexString(client.compile_options()),
-                        client.platform() == "cpu" ? CpuFlags() : "");
+                        ":", BuildOf(client.api().path()), ":", absl::BytesToHexString(client.compile_options()), ":",
+                        Flags::Get().xla_flags, client.platform() == "cpu" ? CpuFlags() : "");
   }
 
   absl::StatusOr<BufferRef> Allocate(size_t bytes) override {

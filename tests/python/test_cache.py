@@ -48,6 +48,16 @@ def test_a_second_process_compiles_nothing(warm):
     assert compiles == 0 and hits > 0 and errors == 0
 
 
+def test_what_xla_is_told_is_part_of_the_key(tmp_path):
+    def compiles(flags):
+        environment = {"TORCH_TPU_CACHE": str(tmp_path), "TORCH_TPU_PLUGIN": "cpu", "XLA_FLAGS": flags}
+        return int(run_python(PROGRAM, environment).stdout.split()[0])
+
+    assert compiles("") > 0 and compiles("") == 0
+    for value in ("true", "false"):  # ours is false, and the user's holds
+        assert compiles(f"--xla_cpu_enable_fast_min_max={value}") > 0
+
+
 @pytest.mark.parametrize("damage", ["truncate", "flip", "empty", "garbage", "swap"])
 def test_damaged_files_are_misses(warm, damage):
     entries = files(warm)
