@@ -51,12 +51,15 @@ std::string Outcome(const FragmentEntry& entry) {
 // At exit, of the second that leaving may take.
 constexpr std::chrono::milliseconds kCompilersPatience(500);
 
+constexpr int kMostCompileThreads = 16;  // compilers need memory, too
+
 // A device of its own leaves the cores to the compiler, but for the one that records.
 int CompileThreads(const Device& device) {
   const Flags& flags = Flags::Get();
   if (flags.compile_threads > 0) return flags.compile_threads;
   if (device.host_addressable()) return 1;
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / std::max(1, flags.local_ranks) - 1);
+  const int share = static_cast<int>(std::thread::hardware_concurrency()) / std::max(1, flags.local_ranks);
+  return std::clamp(share - 1, 1, kMostCompileThreads);
 }
 
 }  // namespace

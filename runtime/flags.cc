@@ -55,7 +55,7 @@ const Declaration kDeclarations[] = {
      "threads that the embedded device computes with; 0: one a core; under torchrun its share",
      Integer{&Flags::threads, 0}},
     {"TORCH_TPU_COMPILE_THREADS", "0",
-     "threads that compile; 0: one for the embedded device, whose cores they share, else one a core",
+     "threads that compile; 0: one for the embedded device, whose cores they share, else one a core, 16 at most",
      Integer{&Flags::compile_threads, 0}},
     {"TORCH_TPU_TUNE_BUDGET", "0.05",
      "share of the time that launches take which making programs faster (candidates, clusters) may cost; 0: none is "
