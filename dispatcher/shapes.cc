@@ -144,6 +144,7 @@ at::Tensor PixelShuffle(const at::Tensor& self, int64_t factor) {
 }
 at::Tensor PixelUnshuffle(const at::Tensor& self, int64_t factor) {
   at::native::check_pixel_unshuffle_shapes(self, factor);
+  if (self.numel() == 0) return at::empty(self.sizes(), self.options());  // as the CPU's kernel does
   return Shuffled(self, self.size(-3) * factor * factor, self.size(-2) / factor, self.size(-1) / factor);
 }
 

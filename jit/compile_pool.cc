@@ -63,8 +63,11 @@ CompilePool::CompilePool(Engine& engine, int threads)
 }
 
 CompilePool::~CompilePool() {
+  Cancel();
   Stop(std::chrono::milliseconds(0));
-  for (std::thread& t : threads_) t.join();
+  for (std::thread& t : threads_) {
+    if (t.joinable()) t.join();
+  }
 }
 
 void CompilePool::Submit(FragmentRef entry, bool compile) {
@@ -156,21 +159,31 @@ void CompilePool::WaitIdle() {
   --waiters_;
 }
 
-bool CompilePool::Stop(std::chrono::milliseconds patience) {
+void CompilePool::Cancel() {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     stop_ = true;
-    singles_.clear();
     queue_.clear();
     last_.clear();
     tune_ = false;
+    settle_after_ = Clock::time_point::max();
   }
   engine_.backend().Cancel();
-  work_.notify_all();
   idle_.notify_all();
   done_.notify_all();
+}
+
+bool CompilePool::Stop(std::chrono::milliseconds patience) {
   std::unique_lock<std::mutex> lock(mutex_);
-  return done_.wait_for(lock, patience, [&] { return running_ == 0; });
+  end_ = true;
+  singles_.clear();
+  work_.notify_all();
+  if (!done_.wait_for(lock, patience, [&] { return running_ == 0; })) return false;
+  lock.unlock();
+  for (std::thread& t : threads_) {
+    if (t.joinable()) t.join();
+  }
+  return true;
 }
 
 bool CompilePool::stopping() {
@@ -183,8 +196,8 @@ void CompilePool::Run() {
   setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kNice);
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
-    const bool jobs = work_.wait_until(lock, settle_after_, [&] { return stop_ || !Drained(); });
-    if (stop_) return;
+    const bool jobs = work_.wait_until(lock, settle_after_, [&] { return end_ || !Drained(); });
+    if (end_) return;
     if (jobs && discarded_.empty() && singles_.empty() && Rest(lock)) continue;
     if (!discarded_.empty()) {
       std::vector<FragmentRef> gone = std::exchange(discarded_, {});
@@ -206,13 +219,13 @@ void CompilePool::Run() {
     } else if (tune_) {
       tune_ = false;
       Work(lock, [&] { engine_.tuner().Advance(); });
-    } else {
+    } else if (Clock::now() >= settle_after_) {  // of the threads one
       settle_after_ = Clock::time_point::max();
       bool settled = false;
       Work(lock, [&] {
         for (int d = 0; d < engine_.device_count(); ++d) settled |= engine_.device(d).Settle();
       });
-      settle_after_ = Clock::now() + (settled ? kSettleRest : kSettleLook);
+      if (!stop_) settle_after_ = Clock::now() + (settled ? kSettleRest : kSettleLook);
     }
   }
 }
@@ -395,7 +408,7 @@ void CompilePool::StoreProfile(const std::string& key, const Profile& profile) {
 
 void CompilePool::Prepare(const FragmentEntry& entry, Device& device) {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (stop_) return;
+  if (end_) return;
   for (size_t i = 0; i < entry.fragment.nodes.size() && singles_.size() < kMostWaiting; ++i) {
     const CallRef& call = entry.fragment.nodes[i].call;
     if (entry.live[i] && call->needs_program) singles_.emplace_back(call, &device);
@@ -404,34 +417,26 @@ void CompilePool::Prepare(const FragmentEntry& entry, Device& device) {
 }
 
 absl::StatusOr<Executable*> CompilePool::SingleOperation(const CallRef& call, Device& device) {
-  {
-    std::lock_guard<std::mutex> lock(single_mutex_);
-    const auto known = single_.find({call.get(), &device});
-    if (known != single_.end() && !known->second.call.expired() && known->second.executable) {
-      return known->second.executable.get();
-    }
-  }
-  const Clock::time_point start = Clock::now();
-  const absl::StatusOr<Executable*> made = MakeSingle(call, device, true);
-  CountWait(start);
-  return made;
+  return MakeSingle(call, device, true);
 }
 
-// If another thread is at it: waits for that one, or gives null.
-absl::StatusOr<Executable*> CompilePool::MakeSingle(const CallRef& call, Device& device, bool wait) {
+// If another thread is at it: waits for that one where the operation is awaited, else gives null.
+absl::StatusOr<Executable*> CompilePool::MakeSingle(const CallRef& call, Device& device, bool awaited) {
   const std::pair<const Call*, const Device*> where{call.get(), &device};
   std::unique_lock<std::mutex> lock(single_mutex_);
   const auto found = [&] {
     const auto it = single_.find(where);
     return it != single_.end() && !it->second.call.expired() ? &it->second : nullptr;
   };
-  if (wait) {
+  if (const Single* known = found(); awaited && known != nullptr && known->executable == nullptr) {
+    const Clock::time_point start = Clock::now();
     single_made_.wait(lock, [&] { return found() == nullptr || found()->executable; });
+    CountWait(start);
   }
   if (const Single* known = found()) return known->executable.get();
   single_[where] = {call, nullptr};
   lock.unlock();
-  absl::StatusOr<std::unique_ptr<Executable>> made = CompileSingle(call, device);
+  absl::StatusOr<std::unique_ptr<Executable>> made = CompileSingle(call, device, awaited);
   lock.lock();
   single_made_.notify_all();
   if (!made.ok()) {
@@ -445,7 +450,8 @@ absl::StatusOr<Executable*> CompilePool::MakeSingle(const CallRef& call, Device&
   return (single_[where].executable = *std::move(made)).get();
 }
 
-absl::StatusOr<std::unique_ptr<Executable>> CompilePool::CompileSingle(const CallRef& call, Device& device) {
+absl::StatusOr<std::unique_ptr<Executable>> CompilePool::CompileSingle(const CallRef& call, Device& device,
+                                                                       bool awaited) {
   Fragment fragment;
   fragment.nodes = {{call, 0, 0}};
   fragment.inputs = call->operands;
@@ -457,7 +463,9 @@ absl::StatusOr<std::unique_ptr<Executable>> CompilePool::CompileSingle(const Cal
     Metrics::Get().disk_cache_hits.fetch_add(1, std::memory_order_relaxed);
     return device.Load(*program);
   }
+  const Clock::time_point start = Clock::now();
   const absl::StatusOr<Program> program = CompileFragment(fragment, {}, key);
+  if (awaited) CountWait(start);
   if (!program.ok()) return program.status();
   return device.Load(*program);
 }

@@ -2,9 +2,9 @@
 //
 // Threads of its own, not TBB's: a compile runs for tens of milliseconds, and a kernel's parallel loop must never find
 // its worker inside one. A program that runs compiled code has the cores nearly to itself: compiling then rests most of
-// the time, unless somebody waits for it. One job in flight a fragment; on exit, queued jobs are dropped and the
-// running one is not waited for beyond its current kernel, or a moment. Without jobs it has the devices settle, now and
-// then.
+// the time where the device computes on these cores, unless somebody waits for it. One job in flight a fragment; on
+// exit, queued jobs are dropped and the running one is not waited for beyond its current kernel, or a moment. Without
+// jobs it has the devices settle, now and then.
 #pragma once
 
 #include <atomic>
@@ -64,7 +64,9 @@ class CompilePool {
   // The caller compiles, too.
   void WaitIdle();
   bool stopping();
-  // Drops what is queued. False: after `patience` a thread is still in a compiler that can't be stopped.
+  // At exit: drops what is queued; what is launched already still gets its single operations.
+  void Cancel();
+  // Ends the threads. False: after `patience` one is still in a compiler that can't be stopped.
   bool Stop(std::chrono::milliseconds patience);
 
  private:
@@ -92,8 +94,8 @@ class CompilePool {
   void Do(const Job& job);
   void DoFamily(FragmentFamily& family);
   bool Install(FragmentEntry& entry, const Program& program);
-  absl::StatusOr<Executable*> MakeSingle(const CallRef& call, Device& device, bool wait);
-  absl::StatusOr<std::unique_ptr<Executable>> CompileSingle(const CallRef& call, Device& device);
+  absl::StatusOr<Executable*> MakeSingle(const CallRef& call, Device& device, bool awaited);
+  absl::StatusOr<std::unique_ptr<Executable>> CompileSingle(const CallRef& call, Device& device, bool awaited);
 
   // Of all that decides a program's bytes, of which `content` is the fragment's part.
   std::string KeyOf(const std::string& content) const;
@@ -120,8 +122,9 @@ class CompilePool {
   bool tune_ = false;  // after these
   std::vector<FragmentRef> discarded_;
   int running_ = 0;
-  int waiters_ = 0;  // in WaitIdle and WaitFor
-  bool stop_ = false;
+  int waiters_ = 0;    // in WaitIdle and WaitFor
+  bool stop_ = false;  // nothing is asked for any more, but single operations
+  bool end_ = false;   // nor these
   Clock::time_point rest_until_, looked_;
   Clock::time_point settle_after_;                 // Device::Settle, without jobs
   int64_t seen_op_by_op_ = 0, seen_compiled_ = 0;  // launches, at looked_

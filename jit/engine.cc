@@ -245,10 +245,11 @@ void Engine::JoinFamily(const FragmentRef& entry) {
 void Engine::WaitForCompiles() { pool_->WaitIdle(); }
 
 bool Engine::Shutdown() {
-  const bool stopped = pool_->Stop(kCompilersPatience);
+  pool_->Cancel();
   for (int d = 0; d < device_count(); ++d) SynchronizeStreams(d);
+  if (!pool_->Stop(kCompilersPatience)) return false;
   tuner_->KeepAll();
-  return stopped;
+  return true;
 }
 
 }  // namespace tpu

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <optional>
 #include <variant>
 
@@ -55,7 +57,8 @@ const Declaration kDeclarations[] = {
      "threads that the embedded device computes with; 0: one a core; under torchrun its share",
      Integer{&Flags::threads, 0}},
     {"TORCH_TPU_COMPILE_THREADS", "0",
-     "threads that compile; 0: one for the embedded device, whose cores they share, else one a core, 16 at most",
+     "threads that compile; 0: one for the embedded device, whose cores they share, else one for each core but one, 16 "
+     "at most",
      Integer{&Flags::compile_threads, 0}},
     {"TORCH_TPU_TUNE_BUDGET", "0.05",
      "share of the time that launches take which making programs faster (candidates, clusters) may cost; 0: none is "
@@ -147,6 +150,23 @@ std::string Expected(const Declaration& d) {
   return absl::StrCat("one of ", std::get<Choice>(d.kind).choices);
 }
 
+// XLA takes a file's name for what the file holds; libtpu has a variable of its own.
+std::string XlaFlags() {
+  std::string flags;
+  for (const char* name : {"XLA_FLAGS", "LIBTPU_INIT_ARGS"}) {
+    const char* const text = std::getenv(name);
+    if (text == nullptr) continue;
+    if (*text != '\0' && *text != '-') {
+      std::ifstream file(text);
+      flags.append(std::istreambuf_iterator<char>(file), {});
+    } else {
+      flags += text;
+    }
+    flags += ' ';
+  }
+  return flags;
+}
+
 }  // namespace
 
 Flags Flags::FromEnvironment() {
@@ -154,7 +174,7 @@ Flags Flags::FromEnvironment() {
   // Set by torchrun: how many ranks share this host.
   const char* const ranks = std::getenv("LOCAL_WORLD_SIZE");
   if (ranks == nullptr || !absl::SimpleAtoi(ranks, &flags.local_ranks)) flags.local_ranks = 1;
-  if (const char* const xla_flags = std::getenv("XLA_FLAGS")) flags.xla_flags = xla_flags;
+  flags.xla_flags = XlaFlags();
   for (const Declaration& d : kDeclarations) {
     Assign(d, d.default_value, flags);
     const char* text = std::getenv(d.name);

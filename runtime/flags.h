@@ -16,7 +16,7 @@ struct FlagInfo {
 struct Flags {
   int devices = 1;             // TORCH_TPU_DEVICES
   int local_ranks = 1;         // LOCAL_WORLD_SIZE: processes of a distributed program on this host
-  std::string xla_flags;       // XLA_FLAGS: the user's, for XLA in a plugin
+  std::string xla_flags;       // XLA_FLAGS and LIBTPU_INIT_ARGS: for XLA in a plugin
   int64_t memory_bytes = 0;    // TORCH_TPU_MEMORY: "4GiB"; 0 = the machine's
   std::string plugin;          // TORCH_TPU_PLUGIN: libtpu, cpu, cuda or a path; "host" or "": the embedded device
   std::string plugin_options;  // TORCH_TPU_PLUGIN_OPTIONS: "name=value,...", the plugin's own

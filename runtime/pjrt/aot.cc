@@ -23,7 +23,11 @@ class PluginTopology final : public Topology {
 
   absl::StatusOr<AotReport> Compile(const std::string& stablehlo, int replicas) override {
     const PJRT_Program program = ProgramOf(stablehlo);
-    const std::string options = CompileOptionsForReplicas(replicas, {});
+    auto platform = TPU_PJRT_ARGS(PJRT_TopologyDescription_PlatformName);
+    platform.topology = topology_;
+    if (absl::Status s = TPU_PJRT_CALL(*api_, PJRT_TopologyDescription_PlatformName, platform); !s.ok()) return s;
+    const std::string options = CompileOptionsForReplicas(replicas, {}) +
+                                FlagsFor(std::string(platform.platform_name, platform.platform_name_size));
     auto args = TPU_PJRT_ARGS(PJRT_Compile);
     args.topology = topology_;
     args.program = &program;

@@ -3,10 +3,10 @@
 #include <string_view>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "runtime/flags.h"
 
 namespace tpu::pjrt {
@@ -26,14 +26,19 @@ std::string Message(int field, const std::string& bytes) {
 // CompileOptionsProto.compile_portable_executable (4): one executable runs on any device of the client.
 std::string Portable() { return CompileOptionsForReplicas(1, {}) + Number(4, 1); }
 
-// env_option_overrides (7): {key (1), value (2): {bool_field (2): false}}, or {int_field (3): 0}. What the user's
-// XLA_FLAGS say of a flag holds.
+// env_option_overrides (7): {key (1), value (2): {bool_field (2): false}}, or {int_field (3): 0}. What the user
+// says of a flag holds.
 std::string Override(absl::string_view flag, int field) {
-  if (absl::StrContains(Flags::Get().xla_flags, flag)) return "";
+  for (absl::string_view asked : absl::StrSplit(Flags::Get().xla_flags, absl::ByAnyChar(" \t\n"))) {
+    const bool named = absl::ConsumePrefix(&asked, "--") && absl::ConsumePrefix(&asked, flag);
+    if (named && (asked.empty() || asked.front() == '=')) return "";
+  }
   return Message(7, Message(1, std::string(flag)) + Message(2, Number(field, 0)));
 }
 std::string SwitchedOff(absl::string_view flag) { return Override(flag, 2); }
 std::string Zero(absl::string_view flag) { return Override(flag, 3); }
+
+}  // namespace
 
 // With excess precision XLA leaves out the rounding of a 16-bit result that is converted next. Its CPU compiler keeps
 // the right operand of a product packed by its address: of two operands that lie at one place one after the other the
@@ -51,8 +56,6 @@ std::string FlagsFor(const std::string& platform) {
   }
   return "";
 }
-
-}  // namespace
 
 // executable_build_options (3): {num_replicas (4), num_partitions (5), device_assignment (9): {replica_count (1),
 // computation_count (2), computation_devices (3): {replica_device_ids (1), one after the other}}}.

@@ -36,6 +36,8 @@ class PluginOptions {
 // A CompileOptionsProto for a program of so many replicas; `devices`: where each runs, by the plugin's ids (may be left
 // to the plugin).
 std::string CompileOptionsForReplicas(int replicas, absl::Span<const int> devices);
+// What every program for such a platform is compiled with: more of the CompileOptionsProto.
+std::string FlagsFor(const std::string& platform);
 
 class Client {
  public:

@@ -81,7 +81,7 @@ class PjrtDevice final : public Device {
     const Client& client = *place_->client;
     return absl::StrCat("pjrt:", client.platform(), ":", client.platform_version(), ":", client.KindOf(place_->device),
                         ":", BuildOf(client.api().path()), ":", absl::BytesToHexString(client.compile_options()), ":",
-                        Flags::Get().xla_flags, client.platform() == "cpu" ? CpuFlags() : "");
+                        Flags::Get().xla_flags, ":", client.platform() == "cpu" ? CpuFlags() : "");
   }
 
   absl::StatusOr<BufferRef> Allocate(size_t bytes) override {

@@ -56,6 +56,9 @@ def test_what_xla_is_told_is_part_of_the_key(tmp_path):
     assert compiles("") > 0 and compiles("") == 0
     for value in ("true", "false"):  # ours is false, and the user's holds
         assert compiles(f"--xla_cpu_enable_fast_min_max={value}") > 0
+    for value in ("true", "false"):
+        (tmp_path / "flags").write_text(f"--xla_cpu_enable_fast_math={value}")
+        assert compiles(str(tmp_path / "flags")) > 0
 
 
 @pytest.mark.parametrize("damage", ["truncate", "flip", "empty", "garbage", "swap"])

@@ -44,6 +44,7 @@ KINDS = {
         lambda x: (F.pixel_shuffle(x, 2), F.pixel_unshuffle(F.pixel_shuffle(x, 2), 4)),
         torch.randn(2, 32, 24, 20).contiguous(memory_format=torch.channels_last),
     ),
+    "pixels of none": (lambda x: (F.pixel_unshuffle(x, 2), F.pixel_shuffle(x, 2)), torch.randn(0, 4, 6, 8)),
     "transposed, in place": (torch.Tensor.add_, torch.randn(4, 3).t(), torch.randn(3, 1)),
     "strided, in place": (torch.Tensor.mul_, strided(3, 4), torch.randn(4)),
     "running sum, in place": (torch.Tensor.cumsum_, torch.randn(4, 3).t(), 1),

@@ -92,13 +92,14 @@ class FakeDevice final : public Device {
 using Microseconds = std::map<std::string, std::string>;
 
 std::chrono::microseconds g_compile_takes{0};
-std::atomic<int> g_compiled_by_main = 0;
+std::atomic<int> g_compiles_begun = 0, g_compiled_by_main = 0;
 const std::thread::id kMain = std::this_thread::get_id();
 
 class FakeBackend final : public CompilerBackend {
  public:
   explicit FakeBackend(Microseconds took) : took_(std::move(took)) {}
   absl::StatusOr<Program> Compile(const Fragment&, const Tuning& tuning) override {
+    ++g_compiles_begun;
     if (std::this_thread::get_id() == kMain) ++g_compiled_by_main;
     BusyUntil(std::chrono::steady_clock::now() + g_compile_takes);
     return Program{"fake", took_.at(tuning.ToString()), {}, {}};
@@ -365,6 +366,39 @@ TEST_F(TuningTest, ProgramsOfSingleOperationsEndWithTheirCalls) {
   }
   EXPECT_LE(Plus::alive, before + 300);
   EXPECT_EQ(*engine_->pool().SingleOperation(call_, device), kept);
+}
+
+TEST_F(TuningTest, OfTwoThatAskForAnOperationOneCompilesIt) {
+  Start({{"", "0"}});
+  g_compile_takes = std::chrono::milliseconds(20);
+  Executable* others = nullptr;
+  std::thread other([&] { others = *engine_->pool().SingleOperation(call_, engine_->device(0)); });
+  Executable* const own = *engine_->pool().SingleOperation(call_, engine_->device(0));
+  other.join();
+  EXPECT_EQ(own, others);
+  EXPECT_EQ(Counters()["compiles"], 1);
+  EXPECT_GE(Counters()["compile_wait_ms"], 20);
+}
+
+TEST_F(TuningTest, OperationsOfANewFragmentAreCompiledOnce) {
+  Start({{"", "0"}});
+  g_compile_takes = std::chrono::milliseconds(5);
+  const auto call = MakeCall("test::program", 1, type_);
+  call->needs_program = true;
+  Launch(1, call);
+  EXPECT_EQ(Counters()["launches_tier0"], 1);
+  EXPECT_EQ(Counters()["compiles"], 1);
+}
+
+TEST_F(TuningTest, LeavingWaitsAMomentForACompilerThatCantBeStopped) {
+  Start({{"", "0"}});
+  waits_ = false;
+  g_compiles_begun = 0;
+  g_compile_takes = std::chrono::seconds(2);
+  while (g_compiles_begun == 0) Launch(1);
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_FALSE(engine_->Shutdown());
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(1500));
 }
 
 TEST(Tuning, TextIsReadAsItWasWritten) {
