@@ -237,8 +237,9 @@ def test_exit_does_not_wait_for_a_long_compile():
                 y = y.softmax(0) + y
             y.sum().item()
             time.sleep(0.05)
-        # It takes eight seconds. Devices without ready kernels have compiled the single operations.
-        assert torch.tpu.metrics()["compiles"] <= 5, torch.tpu.metrics()
+        found = torch.tpu.metrics()
+        # It takes the embedded device eight seconds; others, which waited for single operations, may be through.
+        assert found["compiles"] == 0 or found["compile_wait_ms"] > 0, found
         print(time.time())
         """,
         {"TORCH_TPU_COMPILE_AFTER": "2"},
