@@ -64,9 +64,7 @@ CompilePool::CompilePool(Engine& engine, int threads)
 
 CompilePool::~CompilePool() {
   Cancel();
-  Stop(std::chrono::milliseconds(0));
-  for (std::thread& t : threads_) {
-    if (t.joinable()) t.join();
+  while (!Stop(std::chrono::hours(1))) {
   }
 }
 
@@ -209,7 +207,7 @@ void CompilePool::Run() {
       std::pair<CallRef, Device*> single = std::move(singles_.front());
       singles_.pop_front();
       Work(lock, [&] {
-        (void)MakeSingle(single.first, *single.second, false);  // an error is found again by who asks for it
+        (void)SingleOperation(single.first, *single.second, false);  // an error is found again by who asks for it
         single.first = nullptr;
       });
     } else if (!queue_.empty()) {
@@ -416,24 +414,20 @@ void CompilePool::Prepare(const FragmentEntry& entry, Device& device) {
   if (!singles_.empty()) work_.notify_all();
 }
 
-absl::StatusOr<Executable*> CompilePool::SingleOperation(const CallRef& call, Device& device) {
-  return MakeSingle(call, device, true);
-}
-
-// If another thread is at it: waits for that one where the operation is awaited, else gives null.
-absl::StatusOr<Executable*> CompilePool::MakeSingle(const CallRef& call, Device& device, bool awaited) {
+absl::StatusOr<Executable*> CompilePool::SingleOperation(const CallRef& call, Device& device, bool awaited) {
   const std::pair<const Call*, const Device*> where{call.get(), &device};
   std::unique_lock<std::mutex> lock(single_mutex_);
   const auto found = [&] {
     const auto it = single_.find(where);
     return it != single_.end() && !it->second.call.expired() ? &it->second : nullptr;
   };
-  if (const Single* known = found(); awaited && known != nullptr && known->executable == nullptr) {
+  const Single* known = found();
+  if (awaited && known != nullptr && known->executable == nullptr) {
     const Clock::time_point start = Clock::now();
-    single_made_.wait(lock, [&] { return found() == nullptr || found()->executable; });
+    single_made_.wait(lock, [&] { return (known = found()) == nullptr || known->executable != nullptr; });
     CountWait(start);
   }
-  if (const Single* known = found()) return known->executable.get();
+  if (known != nullptr) return known->executable.get();
   single_[where] = {call, nullptr};
   lock.unlock();
   absl::StatusOr<std::unique_ptr<Executable>> made = CompileSingle(call, device, awaited);

@@ -56,8 +56,8 @@ class CompilePool {
   // Drops them on a thread of the pool. Never blocks.
   void Discard(std::vector<FragmentRef> entries);
   // The call alone as a program, compiled now if this process and the disk don't have it; alive as long as the call.
-  // Called by stream threads.
-  absl::StatusOr<Executable*> SingleOperation(const CallRef& call, Device& device);
+  // Called by stream threads; not `awaited`, it is null where another thread is at it.
+  absl::StatusOr<Executable*> SingleOperation(const CallRef& call, Device& device, bool awaited = true);
   // All threads begin with those that SingleOperation will be asked for when the fragment, which is new, is launched.
   // Never blocks.
   void Prepare(const FragmentEntry& entry, Device& device);
@@ -94,7 +94,6 @@ class CompilePool {
   void Do(const Job& job);
   void DoFamily(FragmentFamily& family);
   bool Install(FragmentEntry& entry, const Program& program);
-  absl::StatusOr<Executable*> MakeSingle(const CallRef& call, Device& device, bool awaited);
   absl::StatusOr<std::unique_ptr<Executable>> CompileSingle(const CallRef& call, Device& device, bool awaited);
 
   // Of all that decides a program's bytes, of which `content` is the fragment's part.

@@ -99,8 +99,11 @@ void Tuner::End(FragmentEntry& entry, const Turn& turn, bool measurable, int64_t
   spent_.fetch_add(lost, std::memory_order_relaxed);
   Metrics::Get().tune_us.fetch_add(lost / 1000, std::memory_order_relaxed);
   const bool adopt = ahead && !engine_.fixed();
-  if (ahead) fruitless_.store(0, std::memory_order_relaxed);
-  if (!ahead) fruitless_.fetch_add(1, std::memory_order_relaxed);
+  if (ahead) {
+    fruitless_.store(0, std::memory_order_relaxed);
+  } else {
+    fruitless_.fetch_add(1, std::memory_order_relaxed);
+  }
   t.profile.decisions.push_back({trial.tuning.ToString(), best.median, candidate.median, adopt});
   Decide(entry, adopt);
 }

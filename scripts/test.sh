@@ -13,7 +13,7 @@ kind=${1:-}
 samples=1 soak=600
 [ "$kind" = full ] && samples=10 soak=3600
 chips=v5e:2x2,v6e:2x2,tpu7x:2x2x1
-h100=$(grep -v '^#' tests/support/h100.txtpb | tr '\n' ' ')
+h100=$(cat tests/support/h100.txtpb)
 on_plugin=(env TORCH_TPU_PLUGIN=cpu)
 
 # A cache of its own: results don't depend on what ran before on this machine.

@@ -26,8 +26,8 @@ class PluginTopology final : public Topology {
     auto platform = TPU_PJRT_ARGS(PJRT_TopologyDescription_PlatformName);
     platform.topology = topology_;
     if (absl::Status s = TPU_PJRT_CALL(*api_, PJRT_TopologyDescription_PlatformName, platform); !s.ok()) return s;
-    const std::string options = CompileOptionsForReplicas(replicas, {}) +
-                                FlagsFor(std::string(platform.platform_name, platform.platform_name_size));
+    const std::string options =
+        CompileOptionsFor(std::string(platform.platform_name, platform.platform_name_size), replicas, {});
     auto args = TPU_PJRT_ARGS(PJRT_Compile);
     args.topology = topology_;
     args.program = &program;

@@ -23,9 +23,6 @@ std::string Message(int field, const std::string& bytes) {
   return absl::StrCat(Varint(static_cast<uint64_t>(field) << 3 | 2), Varint(bytes.size()), bytes);
 }
 
-// CompileOptionsProto.compile_portable_executable (4): one executable runs on any device of the client.
-std::string Portable() { return CompileOptionsForReplicas(1, {}) + Number(4, 1); }
-
 // env_option_overrides (7): {key (1), value (2): {bool_field (2): false}}, or {int_field (3): 0}. What the user
 // says of a flag holds.
 std::string Override(absl::string_view flag, int field) {
@@ -37,8 +34,6 @@ std::string Override(absl::string_view flag, int field) {
 }
 std::string SwitchedOff(absl::string_view flag) { return Override(flag, 2); }
 std::string Zero(absl::string_view flag) { return Override(flag, 3); }
-
-}  // namespace
 
 // With excess precision XLA leaves out the rounding of a 16-bit result that is converted next. Its CPU compiler keeps
 // the right operand of a product packed by its address: of two operands that lie at one place one after the other the
@@ -57,15 +52,18 @@ std::string FlagsFor(const std::string& platform) {
   return "";
 }
 
+}  // namespace
+
 // executable_build_options (3): {num_replicas (4), num_partitions (5), device_assignment (9): {replica_count (1),
 // computation_count (2), computation_devices (3): {replica_device_ids (1), one after the other}}}.
-std::string CompileOptionsForReplicas(int replicas, absl::Span<const int> devices) {
+std::string CompileOptionsFor(const std::string& platform, int replicas, absl::Span<const int> devices) {
   std::string ids, assignment;
   for (int id : devices) absl::StrAppend(&ids, Varint(static_cast<uint64_t>(id)));
   if (!devices.empty()) {
     assignment = Message(9, Number(1, devices.size()) + Number(2, 1) + Message(3, Message(1, ids)));
   }
-  return Message(3, absl::StrCat(Number(4, static_cast<uint64_t>(replicas)), Number(5, 1), assignment));
+  return Message(3, absl::StrCat(Number(4, static_cast<uint64_t>(replicas)), Number(5, 1), assignment)) +
+         FlagsFor(platform);
 }
 
 PluginOptions::PluginOptions(const std::string& options) {
@@ -135,7 +133,8 @@ absl::Status Client::Describe() {
   name.client = client_;
   if (absl::Status s = TPU_PJRT_CALL(*api_, PJRT_Client_PlatformName, name); !s.ok()) return s;
   platform_.assign(name.platform_name, name.platform_name_size);
-  compile_options_ = Portable() + FlagsFor(platform_);
+  // compile_portable_executable (4): one executable runs on any device of the client.
+  compile_options_ = CompileOptionsFor(platform_, 1, {}) + Number(4, 1);
   auto version = TPU_PJRT_ARGS(PJRT_Client_PlatformVersion);
   version.client = client_;
   if (absl::Status s = TPU_PJRT_CALL(*api_, PJRT_Client_PlatformVersion, version); !s.ok()) return s;
@@ -176,7 +175,7 @@ absl::StatusOr<PJRT_LoadedExecutable*> Client::CompileAndLoadJoint(const std::st
     if (absl::Status s = TPU_PJRT_CALL(*api_, PJRT_DeviceDescription_Id, id); !s.ok()) return s;
     ids.push_back(id.id);
   }
-  return CompileAndLoad(text, CompileOptionsForReplicas(static_cast<int>(ids.size()), ids) + FlagsFor(platform_));
+  return CompileAndLoad(text, CompileOptionsFor(platform_, static_cast<int>(ids.size()), ids));
 }
 
 absl::StatusOr<PJRT_LoadedExecutable*> Client::CompileAndLoad(const std::string& text,

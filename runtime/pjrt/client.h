@@ -33,11 +33,9 @@ class PluginOptions {
   std::vector<PJRT_NamedValue> values_;  // point into texts_
 };
 
-// A CompileOptionsProto for a program of so many replicas; `devices`: where each runs, by the plugin's ids (may be left
-// to the plugin).
-std::string CompileOptionsForReplicas(int replicas, absl::Span<const int> devices);
-// What every program for such a platform is compiled with: more of the CompileOptionsProto.
-std::string FlagsFor(const std::string& platform);
+// A CompileOptionsProto for a program of so many replicas on the platform; `devices`: where each runs, by the plugin's
+// ids (may be left to the plugin).
+std::string CompileOptionsFor(const std::string& platform, int replicas, absl::Span<const int> devices);
 
 class Client {
  public:

@@ -38,8 +38,7 @@ def compile_for_gpu(modules, devices=1):
     """The modules of a directory, for one or more NVIDIA H100 together; the error of each that does not compile."""
     if _plugins.find("cuda") is None:
         pytest.skip("needs jax-cuda13-pjrt")
-    text = (ROOT / "tests" / "support" / "h100.txtpb").read_text()
-    about = " ".join(line for line in text.splitlines() if not line.startswith("#"))
+    about = (ROOT / "tests" / "support" / "h100.txtpb").read_text()
     options = f"topology=1x1x{devices},target_config={about}"
     output = modules.parent / "gpu"
     arguments = ["--plugin", "cuda", "--topology", "h100", "--modules", str(modules), "--output", str(output)]
