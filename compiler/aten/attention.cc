@@ -1,10 +1,12 @@
 // Scaled dot-product attention as products and a softmax, [batch, heads, length, width], without dropout. Forward also
 // gives the row logarithm of the sum of exponentials, from which backward rebuilds the weights.
+#include <algorithm>
 #include <cmath>
 
 #include "compiler/aten/families.h"
 #include "compiler/aten/maths.h"
 #include "compiler/aten/registry.h"
+#include "llvm/Support/MathExtras.h"
 
 namespace tpu::aten {
 namespace {
@@ -16,7 +18,8 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 struct Attention {
   Tensor query, key, value, bias;  // bias: added to the scores, or a mask of bools; may be empty
   Tensor scale;                    // a number
-  bool causal = false;
+  bool causal = false;             // a query sees the keys up to its own number
+  int64_t first = 0;               // the number of its first query
 };
 
 Shape Batch(Tensor x) {
@@ -42,12 +45,15 @@ Tensor TransposedProduct(Tensor a, Tensor b, DType result, Triangle triangle) {
 Tensor Visible(const Attention& a) {
   Emitter& e = a.query.emitter();
   Shape matrix{a.query.size(-2), a.key.size(-2)};
-  return e.Iota(DType::kInt32, matrix, 1) <= e.Iota(DType::kInt32, matrix, 0);
+  Tensor number = e.Iota(DType::kInt32, matrix, 0);
+  if (a.first > 0) number = number + a.first;
+  return e.Iota(DType::kInt32, matrix, 1) <= number;
 }
 // What is known of products whose result, or whose left side, only has what is visible.
-Triangle ResultOf(const Attention& a) { return a.causal ? Triangle::result_lower : Triangle::none; }
-Triangle LeftOf(const Attention& a) { return a.causal ? Triangle::lhs_lower : Triangle::none; }
-Triangle TurnedLeftOf(const Attention& a) { return a.causal ? Triangle::lhs_upper : Triangle::none; }
+bool IsTriangular(const Attention& a) { return a.causal && a.first == 0; }
+Triangle ResultOf(const Attention& a) { return IsTriangular(a) ? Triangle::result_lower : Triangle::none; }
+Triangle LeftOf(const Attention& a) { return IsTriangular(a) ? Triangle::lhs_lower : Triangle::none; }
+Triangle TurnedLeftOf(const Attention& a) { return IsTriangular(a) ? Triangle::lhs_upper : Triangle::none; }
 
 Tensor Scores(const Attention& a) {
   Emitter& e = a.query.emitter();
@@ -66,10 +72,37 @@ Tensor DefaultScale(AtenCall& c, int scale, Tensor query) {
   return c.as(scale, compute, 1.0 / std::sqrt(static_cast<double>(query.size(-1))));
 }
 
+// Scores of a block of queries, one after the other: a device that has them all in memory (any but the embedded one,
+// whose tiles never do) runs out of it, a TPU v5e at 16 thousand queries of 12 heads. Each block costs compiling time.
+constexpr int64_t kMostScores = 1 << 28, kMostBlocks = 32;
+constexpr int64_t kQueriesTogether = 128;  // what devices multiply at once
+
+// Of a block; where one has all queries, at least so many.
+int64_t QueriesOfABlock(AtenCall& c, const Attention& a) {
+  const int64_t queries = a.query.size(-2);
+  if (c.host_kernels()) return queries;
+  const int64_t scores = a.query.elements() / std::max<int64_t>(a.query.size(-1), 1) * a.key.size(-2);
+  const int64_t blocks = std::clamp<int64_t>(llvm::divideCeil(scores, kMostScores), 1, kMostBlocks);
+  return llvm::alignTo(llvm::divideCeil(queries, blocks), kQueriesTogether);
+}
+
+// The queries [begin, end) beside the keys that some of them sees.
+Attention Block(const Attention& a, int64_t begin, int64_t end) {
+  const int64_t keys = a.causal ? std::min(a.key.size(-2), a.first + end) : a.key.size(-2);
+  Attention block = a;
+  block.query = ir::SliceDim(a.query, -2, begin, end);
+  block.key = ir::SliceDim(a.key, -2, 0, keys);
+  block.value = ir::SliceDim(a.value, -2, 0, keys);
+  block.first = a.first + begin;
+  if (a.bias && a.bias.rank() > 0 && a.bias.size(-1) != 1) block.bias = ir::SliceDim(block.bias, -1, 0, keys);
+  if (a.bias && a.bias.rank() > 1 && a.bias.size(-2) != 1) block.bias = ir::SliceDim(block.bias, -2, begin, end);
+  return block;
+}
+
 struct Forward {
   Tensor output, logsumexp;
 };
-Forward Run(const Attention& a) {
+Forward RunBlock(const Attention& a) {
   Tensor scores = Scores(a);
   int64_t last = scores.rank() - 1;
   Tensor greatest = ir::Reduce(ir::ReduceKind::max, scores, {last}, true);
@@ -81,11 +114,22 @@ Forward Run(const Attention& a) {
   Shape rows(scores.dims().drop_back());
   return {output, ir::Reshape(ir::Log(sum) + shift, rows)};
 }
+Forward Run(AtenCall& c, const Attention& a) {
+  const int64_t queries = a.query.size(-2), step = QueriesOfABlock(c, a);
+  if (step >= queries) return RunBlock(a);
+  llvm::SmallVector<Tensor> outputs, logsumexps;
+  for (int64_t begin = 0; begin < queries; begin += step) {
+    Forward block = RunBlock(Block(a, begin, std::min(begin + step, queries)));
+    outputs.push_back(block.output);
+    logsumexps.push_back(block.logsumexp);
+  }
+  return {ir::Concat(outputs, outputs[0].rank() - 2), ir::Concat(logsumexps, logsumexps[0].rank() - 1)};
+}
 
 struct Gradients {
-  Tensor query, key, value, scores;
+  Tensor query, key, value, scores;  // of key and value in `sums`
 };
-Gradients Differentiate(const Attention& a, Tensor dy, Tensor output, Tensor logsumexp) {
+Gradients DifferentiateBlock(const Attention& a, Tensor dy, Tensor output, Tensor logsumexp, DType sums) {
   DType compute = OpMath(a.query.dtype()), stored = a.query.dtype();
   Tensor scores = Scores(a);
   Tensor row = ir::Unsqueeze(ir::Convert(logsumexp, compute), -1);
@@ -95,8 +139,32 @@ Gradients Differentiate(const Attention& a, Tensor dy, Tensor output, Tensor log
   Tensor dscores = weights * (ProductTransposed(dy, a.value, compute, ResultOf(a)) - delta);
   if (a.causal) dscores = ir::Select(Visible(a), dscores, 0);
   Tensor scaled = ir::Convert(dscores * ir::Convert(a.scale, compute), stored);
-  return {Product(scaled, a.key, stored, LeftOf(a)), TransposedProduct(scaled, a.query, stored, TurnedLeftOf(a)),
-          TransposedProduct(rounded, dy, stored, TurnedLeftOf(a)), dscores};
+  return {Product(scaled, a.key, stored, LeftOf(a)), TransposedProduct(scaled, a.query, sums, TurnedLeftOf(a)),
+          TransposedProduct(rounded, dy, sums, TurnedLeftOf(a)), dscores};
+}
+// `scores`: their gradient is wanted, too, which is as large as they are.
+Gradients Differentiate(AtenCall& c, const Attention& a, Tensor dy, Tensor output, Tensor logsumexp, bool scores) {
+  const DType stored = a.query.dtype(), sums = OpMath(stored);
+  const int64_t queries = a.query.size(-2), keys = a.key.size(-2), step = QueriesOfABlock(c, a);
+  if (step >= queries || scores) return DifferentiateBlock(a, dy, output, logsumexp, stored);
+  const auto add = [&](Tensor& sum, Tensor part) {
+    Shape none(part.rank(), 0), behind = none;
+    behind[part.rank() - 2] = keys - part.size(-2);
+    part = ir::Pad(part, 0, none, behind);
+    sum = sum ? sum + part : part;
+  };
+  llvm::SmallVector<Tensor> query;
+  Tensor key, value;
+  for (int64_t begin = 0; begin < queries; begin += step) {
+    const int64_t end = std::min(begin + step, queries);
+    Gradients block =
+        DifferentiateBlock(Block(a, begin, end), ir::SliceDim(dy, -2, begin, end), ir::SliceDim(output, -2, begin, end),
+                           ir::SliceDim(logsumexp, -1, begin, end), sums);
+    query.push_back(block.query);
+    add(key, block.key);
+    add(value, block.value);
+  }
+  return {ir::Concat(query, query[0].rank() - 2), ir::Convert(key, stored), ir::Convert(value, stored), Tensor()};
 }
 
 // Heads of the queries for each head of the keys, [batch, heads, length, width].
@@ -136,7 +204,7 @@ Tensor SumTo(Tensor x, Ints dims) {
 Result Overrideable(AtenCall& c) {
   Attention a{c.tensor(0), c.tensor(1), c.tensor(2), c.optional(3), DefaultScale(c, 7, c.tensor(0)), c.boolean(5)};
   if (!Supported(c, a, 4)) return Result::Decline();
-  Forward f = Run(a);
+  Forward f = Run(c, a);
   llvm::SmallVector<Tensor> results{f.output, f.logsumexp};
   for (size_t i = 2; i < c.num_results(); ++i) {
     results.push_back(c.emitter().Constant(c.result_dtype(i), 0, c.result_dims(i)));
@@ -148,12 +216,13 @@ Result Overrideable(AtenCall& c) {
 Result OverrideableBackward(AtenCall& c) {
   Attention a{c.tensor(1), c.tensor(2), c.tensor(3), c.optional(4), DefaultScale(c, 16, c.tensor(1)), c.boolean(13)};
   if (!Supported(c, a, 12)) return Result::Decline();
-  Gradients g = Differentiate(a, c.tensor(0), c.tensor(6), c.tensor(7));
+  const bool of_bias =
+      c.num_results() == 4 && a.bias && a.bias.dtype() != DType::kBool && c.result_dims(3) == a.bias.dims();
+  Gradients g = Differentiate(c, a, c.tensor(0), c.tensor(6), c.tensor(7), of_bias);
   llvm::SmallVector<Tensor> results{g.query, g.key, g.value};
   if (c.num_results() == 4) {
-    bool fits = a.bias && a.bias.dtype() != DType::kBool && c.result_dims(3) == a.bias.dims();
-    results.push_back(fits ? SumTo(g.scores, a.bias.dims())
-                           : c.emitter().Constant(c.result_dtype(3), 0, c.result_dims(3)));
+    results.push_back(of_bias ? SumTo(g.scores, a.bias.dims())
+                              : c.emitter().Constant(c.result_dtype(3), 0, c.result_dims(3)));
   }
   return results;
 }
@@ -164,7 +233,7 @@ Result FlashForCpu(AtenCall& c) {
   Attention a{c.tensor(0),   Spread(c.tensor(1), group),      Spread(c.tensor(2), group),
               c.optional(5), DefaultScale(c, 6, c.tensor(0)), c.boolean(4)};
   if (!Supported(c, a, 3)) return Result::Decline();
-  Forward f = Run(a);
+  Forward f = Run(c, a);
   return {f.output, f.logsumexp};
 }
 
@@ -174,7 +243,7 @@ Result FlashForCpuBackward(AtenCall& c) {
   Attention a{c.tensor(1),   Spread(c.tensor(2), group),      Spread(c.tensor(3), group),
               c.optional(8), DefaultScale(c, 9, c.tensor(1)), c.boolean(7)};
   if (!Supported(c, a, 6)) return Result::Decline();
-  Gradients g = Differentiate(a, c.tensor(0), c.tensor(4), c.tensor(5));
+  Gradients g = Differentiate(c, a, c.tensor(0), c.tensor(4), c.tensor(5), false);
   return {g.query, Gather(g.key, group), Gather(g.value, group)};
 }
 
