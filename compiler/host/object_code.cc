@@ -79,7 +79,8 @@ absl::StatusOr<std::unique_ptr<llvm::TargetMachine>> MakeTargetMachine() {
 }
 
 absl::StatusOr<std::string> EmitObject(llvm::Module& module) {
-  auto machine = MakeTargetMachine();
+  // A machine knows the CPU once it has compiled for it (0.5 ms); several threads may not use one.
+  thread_local const auto machine = MakeTargetMachine();
   if (!machine.ok()) return machine.status();
   llvm::TargetMachine& target = **machine;
   module.setDataLayout(target.createDataLayout());
