@@ -1,7 +1,7 @@
 // How a Fragment becomes a Program: the seam between jit (which decides when) and the concrete compilers
 // (compiler/host, compiler/stablehlo), which are named only by the composition root.
 //
-// Compile is called on the compile pool's threads, several at once.
+// Compile is called on any thread, several at once.
 #pragma once
 
 #include <string>
@@ -55,7 +55,7 @@ class CompilerBackend {
     return absl::UnimplementedError("this backend writes no programs for several devices");
   }
   // For the end of a process: what is being compiled on other threads ends soon, as does what is asked for later, with
-  // Cancelled. Does nothing where the compiler can't be stopped.
+  // Cancelled. Does nothing where the compiler can't be stopped, or launches still need programs of single operations.
   virtual void Cancel() {}
   // Part of every cache key: the compiler's build and options. Changes whenever the same fragment may compile to
   // other bytes.

@@ -50,13 +50,12 @@ struct OperandType {
 // An operator applied to kinds of operands, with its results as PyTorch's own shape inference gave them. Interned by
 // the dispatcher: one object for each distinct signature, compared by address, for as long as anybody holds it.
 //
-// Two operators are the dispatcher's own, for strided storage:
+// Three operators are the dispatcher's own, for strided storage:
 //   "tpu::view"   (src) {sizes, strides, offset, dtype}: reads a strided window of src's flat row-major elements;
 //                 when `dtype` differs from src's, src's bytes are reinterpreted first (offset and strides are in
 //                 elements of the new dtype).
 //   "tpu::update" (base, src) {sizes, strides, offset}: base's flat elements with a strided window replaced by src;
 //                 result type = base's (src's bytes are reinterpreted if its dtype differs, in units of src's dtype).
-//   "tpu::cast"   (src): src converted to the result's dtype as Tensor.to does.
 //   "tpu::copy"   (src): src, broadcast to the result's dims and converted to its dtype as Tensor.copy_ does.
 struct Call {
   std::string op;

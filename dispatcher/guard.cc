@@ -37,14 +37,13 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::Stream getDefaultStream(c10::Device device) const override {
     return c10::Stream(c10::Stream::UNSAFE, TorchDevice(Resolve(device)), 0);
   }
-  c10::Stream getStreamFromGlobalPool(c10::Device device, bool high_priority) const override {
-    return getNewStream(device, high_priority ? -1 : 0);
-  }
-  c10::Stream getNewStream(c10::Device device, int priority) const override {
+  c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override { return getNewStream(device, 0); }
+  // All streams are alike: priorities are taken and mean nothing.
+  c10::Stream getNewStream(c10::Device device, int) const override {
     CheckFork();
     CheckDevice(Resolve(device));
     CurrentStream(Resolve(device));
-    return ToTorch(Engine::Get().NewStream(Resolve(device), priority));
+    return ToTorch(Engine::Get().NewStream(Resolve(device)));
   }
   c10::Stream exchangeStream(c10::Stream stream) const override { return ToTorch(ExchangeStream(FromTorch(stream))); }
   void* getStreamNativeHandle(const c10::Stream stream) const override { return &FromTorch(stream); }

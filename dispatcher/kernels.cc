@@ -193,15 +193,19 @@ at::Tensor CopyFromAndResize(const at::Tensor& self, const at::Tensor& dst) {
   return CopyFrom(self, dst, false);
 }
 
+// Bytes that are copied from a device for one of their elements, rather than that be made a tensor there first.
+constexpr size_t kReadWhole = 64 << 10;
+
 // A storage whose bytes are there is read in place, element by element: a printed tensor costs one read.
 c10::Scalar LocalScalarDense(const at::Tensor& self) {
   TpuStorage& storage = TpuStorage::Of(*self.unsafeGetTensorImpl());
   const Layout* layout = storage.layout();
-  if (storage.value() && layout->row_major && layout->scalar_type == self.scalar_type()) {
+  Device& device = Engine::Get().device(self.device().index());
+  const bool at_hand = device.host_addressable() || self.storage().nbytes() <= kReadWhole;
+  if (at_hand && storage.value() && layout->row_major && layout->scalar_type == self.scalar_type()) {
     const ValueRef value = storage.value();
     const BufferRef& buffer =
         value->read() && value->done() && !value->error() ? value->buffer() : AwaitBuffer(value, "item");
-    Device& device = Engine::Get().device(self.device().index());
     const at::Tensor whole = HostTensor(device, buffer, value->type().dims, self.scalar_type());
     return at::_local_scalar_dense(at::from_blob(
         static_cast<char*>(whole.data_ptr()) + self.storage_offset() * self.itemsize(), {}, whole.options()));

@@ -17,8 +17,8 @@ namespace tpu {
 namespace {
 
 thread_local int current_device = 0;
-constexpr size_t kMaxDevices = std::numeric_limits<c10::DeviceIndex>::max() + 1;
-thread_local std::array<Stream*, kMaxDevices> current_streams{};  // by device; null: not used by this thread yet
+static_assert(kMostDevices == std::numeric_limits<c10::DeviceIndex>::max() + 1);
+thread_local std::array<Stream*, kMostDevices> current_streams{};  // by device; null: not used by this thread yet
 
 thread_local bool runs_backward_here = false;
 
@@ -81,6 +81,7 @@ c10::Stream ToTorch(const Stream& stream) {
 Stream& FromTorch(const c10::Stream& stream) {
   CheckFork();
   CheckDevice(stream.device_index());
+  TORCH_CHECK_VALUE(stream.id() >= 0 && stream.id() < kMaxStreams, "tpu has no stream ", stream.id());
   return Engine::Get().stream(stream.device_index(), static_cast<int>(stream.id()));
 }
 

@@ -7,6 +7,7 @@
 // pool's threads; safe for several threads and processes.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <optional>
@@ -41,7 +42,7 @@ class ProgramCache {
   int64_t max_bytes_;
   std::mutex mutex_;
   bool warned_ = false;
-  bool writable_ = true;
+  std::atomic<bool> writable_{true};
   int64_t written_since_scan_ = 0;
 };
 

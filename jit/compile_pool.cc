@@ -17,7 +17,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "jit/engine.h"
-#include "jit/launch_times.h"
 #include "jit/tuning.h"
 #include "runtime/fork.h"
 #include "runtime/heap.h"
@@ -365,10 +364,12 @@ std::string CompilePool::KeyOf(const Fragment& fragment, const Tuning& tuning) c
 
 absl::StatusOr<Program> CompilePool::CompileFragment(const Fragment& fragment, const Tuning& tuning,
                                                      const std::string& key) {
-  return Compiled(key, [&] {
-    absl::StatusOr<Program> program = engine_.backend().Compile(fragment, tuning);
-    return program.ok() ? engine_.device(0).Complete(*std::move(program)) : program;
-  });
+  return Compiled(key, [&] { return Make(fragment, tuning); });
+}
+
+absl::StatusOr<Program> CompilePool::Make(const Fragment& fragment, const Tuning& tuning) {
+  absl::StatusOr<Program> program = engine_.backend().Compile(fragment, tuning);
+  return program.ok() ? engine_.device(0).Complete(*std::move(program)) : program;
 }
 
 absl::StatusOr<Program> CompilePool::Compiled(const std::string& key,
@@ -386,9 +387,7 @@ absl::StatusOr<Program> CompilePool::Compiled(const std::string& key,
 
 absl::StatusOr<Program> CompilePool::ProgramOf(const Fragment& fragment, const Tuning& tuning) {
   std::optional<Program> kept = cache_.Load(KeyOf(fragment, tuning));
-  if (kept) return *std::move(kept);
-  absl::StatusOr<Program> program = engine_.backend().Compile(fragment, tuning);
-  return program.ok() ? engine_.device(0).Complete(*std::move(program)) : program;
+  return kept ? *std::move(kept) : Make(fragment, tuning);
 }
 
 void CompilePool::Store(const Fragment& fragment, const Tuning& tuning, const Program& program) {
@@ -454,8 +453,11 @@ absl::StatusOr<std::unique_ptr<Executable>> CompilePool::CompileSingle(const Cal
   for (size_t i = 0; i < call->results.size(); ++i) fragment.outputs.push_back(static_cast<ValueId>(i));
   const std::string key = KeyOf(fragment);
   if (const std::optional<Program> program = cache_.Load(key)) {
-    Metrics::Get().disk_cache_hits.fetch_add(1, std::memory_order_relaxed);
-    return device.Load(*program);
+    absl::StatusOr<std::unique_ptr<Executable>> loaded = device.Load(*program);
+    if (loaded.ok()) {
+      Metrics::Get().disk_cache_hits.fetch_add(1, std::memory_order_relaxed);
+      return loaded;
+    }
   }
   const Clock::time_point start = Clock::now();
   const absl::StatusOr<Program> program = CompileFragment(fragment, {}, key);

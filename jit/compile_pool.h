@@ -99,6 +99,7 @@ class CompilePool {
   // Of all that decides a program's bytes, of which `content` is the fragment's part.
   std::string KeyOf(const std::string& content) const;
   std::string KeyOf(const Fragment& fragment, const Tuning& tuning = {}) const;
+  absl::StatusOr<Program> Make(const Fragment& fragment, const Tuning& tuning);  // complete
   absl::StatusOr<Program> CompileFragment(const Fragment& fragment, const Tuning& tuning, const std::string& key);
   // What `compile` gives: counted, and kept on disk.
   absl::StatusOr<Program> Compiled(const std::string& key, absl::FunctionRef<absl::StatusOr<Program>()> compile);

@@ -15,7 +15,6 @@
 namespace tpu {
 namespace {
 
-constexpr int kMaxStreams = 33;
 // What the launches of a fragment that its family's program serves have taken before it gets code for its size alone.
 constexpr int64_t kHotNanoseconds = 300'000'000;
 
@@ -111,14 +110,14 @@ Stream& Engine::stream(int device, int id) {
   return *slot;
 }
 
-Stream& Engine::NewStream(int device, int priority) {
+Stream& Engine::NewStream(int device) {
   int id;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     id = next_stream_[device];
     next_stream_[device] = id + 1 < kMaxStreams ? id + 1 : 1;
     if (!streams_[device][id]) {
-      streams_[device][id] = std::make_unique<Stream>(devices_[device].get(), id, priority);
+      streams_[device][id] = std::make_unique<Stream>(devices_[device].get(), id);
       windows_[device][id] = std::make_unique<Window>(*this, *streams_[device][id]);
     }
   }

@@ -24,7 +24,6 @@
 namespace tpu {
 
 class Window;
-class ProgramCache;
 class CompilePool;
 class FragmentTable;
 class Tuner;
@@ -63,6 +62,8 @@ struct ClusterRecord {
   int64_t followed = 0, wrong_guesses = 0;
 };
 
+inline constexpr int kMaxStreams = 33;  // of a device: its default and those that NewStream hands out
+
 enum class Mode : uint8_t { kFused, kStrict, kDebug };
 
 class Engine {
@@ -79,9 +80,9 @@ class Engine {
   Device& device(int index) const { return *devices_[index]; }
   CompilerBackend& backend() const { return *backend_; }
 
-  // Stream 0 of a device is its default; NewStream hands out up to 32 others, round robin. All live for ever.
-  Stream& stream(int device, int id);
-  Stream& NewStream(int device, int priority);
+  // Stream 0 of a device is its default; NewStream hands out the others, round robin. All live for ever.
+  Stream& stream(int device, int id);  // below kMaxStreams
+  Stream& NewStream(int device);
   Window& window(Stream& stream);
   // A stream without a window, for work that is no fragment (external.h): lives for ever, is lent again once returned.
   Stream& BorrowStream(int device);

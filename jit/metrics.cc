@@ -81,6 +81,41 @@ void Metrics::RecordCompile(CompileRecord record) {
   if (compiles_.size() > kMaxCompileRecords) compiles_.pop_front();
 }
 
+const Metrics::Counter Metrics::kCounters[] = {
+    {"recorded_ops", &Metrics::recorded_ops},
+    {"dropped_ops", &Metrics::dropped_ops},
+    {"fragments", &Metrics::fragments_launched},
+    {"fragments_known", &Metrics::fragments_known},
+    {"fragments_distinct", &Metrics::fragments_distinct},
+    {"fragment_families", &Metrics::fragment_families},
+    {"fragments_given_up", &Metrics::fragments_given_up},
+    {"signatures_given_up", &Metrics::signatures_given_up},
+    {"launches_tier0", &Metrics::launches_tier0},
+    {"launches_tier1", &Metrics::launches_tier1},
+    {"compiles", &Metrics::compiles},
+    {"compile_failures", &Metrics::compile_failures},
+    {"compile_ms", &Metrics::compile_us, 1000},
+    {"compile_wait_ms", &Metrics::compile_wait_us, 1000},
+    {"candidates_compiled", &Metrics::candidates_compiled},
+    {"candidates_measured", &Metrics::candidates_measured},
+    {"candidates_adopted", &Metrics::candidates_adopted},
+    {"tune_ms", &Metrics::tune_us, 1000},
+    {"sizes_served", &Metrics::sizes_served},
+    {"cache_hits", &Metrics::memory_cache_hits},
+    {"disk_cache_hits", &Metrics::disk_cache_hits},
+    {"disk_cache_misses", &Metrics::disk_cache_misses},
+    {"disk_cache_errors", &Metrics::disk_cache_errors},
+    {"clusters_made", &Metrics::clusters_made},
+    {"clusters_kept", &Metrics::clusters_kept},
+    {"clusters_dissolved", &Metrics::clusters_dissolved},
+    {"cluster_wrong_guesses", &Metrics::cluster_wrong_guesses},
+    {"launches_clusters", &Metrics::launches_clusters},
+    {"reads", &Metrics::reads},
+    {"inferences", &Metrics::inferences},
+    {"graph_captures", &Metrics::graph_captures},
+    {"graph_calls", &Metrics::graph_calls},
+};
+
 std::map<std::string, int64_t> Metrics::Counters() const {
   int64_t host_kernel_calls = 0, tier0_kernel_calls = 0, uncaptured_calls = 0;
   for (const HostKernelRecord& kernel : HostKernels()) host_kernel_calls += kernel.count;
@@ -90,42 +125,11 @@ std::map<std::string, int64_t> Metrics::Counters() const {
     for (const auto& [reason, count] : uncaptured_graphs_) uncaptured_calls += count;
   }
   std::map<std::string, int64_t> c = {
-      {"recorded_ops", recorded_ops},
-      {"dropped_ops", dropped_ops},
-      {"fragments", fragments_launched},
-      {"fragments_known", fragments_known},
-      {"fragments_distinct", fragments_distinct},
-      {"fragment_families", fragment_families},
-      {"fragments_given_up", fragments_given_up},
-      {"signatures_given_up", signatures_given_up},
-      {"launches_tier0", launches_tier0},
-      {"launches_tier1", launches_tier1},
-      {"compiles", compiles},
-      {"compile_failures", compile_failures},
-      {"compile_ms", compile_us / 1000},
-      {"compile_wait_ms", compile_wait_us / 1000},
-      {"candidates_compiled", candidates_compiled},
-      {"candidates_measured", candidates_measured},
-      {"candidates_adopted", candidates_adopted},
-      {"tune_ms", tune_us / 1000},
-      {"sizes_served", sizes_served},
-      {"cache_hits", memory_cache_hits},
-      {"disk_cache_hits", disk_cache_hits},
-      {"disk_cache_misses", disk_cache_misses},
-      {"disk_cache_errors", disk_cache_errors},
-      {"clusters_made", clusters_made},
-      {"clusters_kept", clusters_kept},
-      {"clusters_dissolved", clusters_dissolved},
-      {"cluster_wrong_guesses", cluster_wrong_guesses},
-      {"launches_clusters", launches_clusters},
-      {"reads", reads},
-      {"inferences", inferences},
       {"host_kernel_calls", host_kernel_calls},
       {"tier0_kernel_calls", tier0_kernel_calls},
-      {"graph_captures", graph_captures},
-      {"graph_calls", graph_calls},
       {"graph_calls_uncaptured", uncaptured_calls},
   };
+  for (const Counter& counter : kCounters) c[counter.name] = this->*counter.value / counter.unit;
   for (int i = 0; i < kNumCutReasons; ++i) {
     c[absl::StrCat("cuts_", NameOf(static_cast<CutReason>(i)))] = cuts_by_reason_[i];
   }
@@ -165,40 +169,7 @@ std::vector<CompileRecord> Metrics::Compiles() const {
 }
 
 void Metrics::Reset() {
-  for (auto* counter : {&recorded_ops,
-                        &fragments_launched,
-                        &fragments_known,
-                        &fragments_distinct,
-                        &fragment_families,
-                        &fragments_given_up,
-                        &signatures_given_up,
-                        &dropped_ops,
-                        &launches_tier0,
-                        &launches_tier1,
-                        &compiles,
-                        &compile_failures,
-                        &compile_us,
-                        &compile_wait_us,
-                        &candidates_compiled,
-                        &candidates_measured,
-                        &candidates_adopted,
-                        &tune_us,
-                        &memory_cache_hits,
-                        &disk_cache_hits,
-                        &disk_cache_misses,
-                        &disk_cache_errors,
-                        &clusters_made,
-                        &clusters_kept,
-                        &clusters_dissolved,
-                        &cluster_wrong_guesses,
-                        &launches_clusters,
-                        &sizes_served,
-                        &reads,
-                        &inferences,
-                        &graph_captures,
-                        &graph_calls}) {
-    *counter = 0;
-  }
+  for (const Counter& counter : kCounters) this->*counter.value = 0;
   for (auto& c : cuts_by_reason_) c = 0;
   std::lock_guard<std::mutex> lock(mutex_);
   cuts_.clear();

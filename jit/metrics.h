@@ -112,6 +112,13 @@ class Metrics {
   absl::flat_hash_map<uint64_t, Tier0Kernel> tier0_kernels_;
   const CompilerBackend* backend_ = nullptr;  // of these kernels
   std::deque<CompileRecord> compiles_;
+
+  struct Counter {
+    const char* name;
+    std::atomic<int64_t> Metrics::* value;
+    int64_t unit = 1;
+  };
+  static const Counter kCounters[];
 };
 
 }  // namespace tpu

@@ -34,6 +34,8 @@ constexpr int64_t kToAdopt = 2, kToDropWhatMayBeFaster = 4;
 constexpr double kHopeless = 1.2;
 constexpr size_t kEarly = 3;
 constexpr size_t kMostTried = 8;
+// Fragments that wait for candidates: a program of ever new ones must not pile them up.
+constexpr size_t kMostWaiting = 256;
 // So many candidates that were not faster halve the budget, as many more leave a third, until one is adopted.
 constexpr int kFruitless = 16;
 constexpr double kMayBeSaved = 0.1;               // of a launch's time, before the backend has said
@@ -183,8 +185,9 @@ void Tuner::Advance() {
   std::erase_if(waiting, [this](const FragmentRef& entry) {
     const bool finished = entry->tuning.listed && entry->tuning.left.empty();
     finished ? Finish(*entry) : KeepDecided(*entry);
-    return finished || entry->ref_count() == 1;  // it isn't launched again
+    return finished;
   });
+  GiveUpLeast(waiting);
   const int64_t start = ThreadNanoseconds();
   int64_t next = launched_.load(std::memory_order_relaxed);  // where programs are fixed: once they aren't
   const FragmentRef first = engine_.fixed() ? FragmentRef() : Take(waiting, next);
@@ -209,6 +212,22 @@ void Tuner::Advance() {
     engine_.pool().Tune();
   } else {
     next_ = next;  // now that they can be found
+  }
+}
+
+void Tuner::GiveUpLeast(std::vector<FragmentRef>& waiting) {
+  if (waiting.size() <= kMostWaiting) return;
+  std::vector<std::pair<double, FragmentRef>> by_worth;
+  for (FragmentRef& entry : waiting) by_worth.emplace_back(WorthOf(*entry), std::move(entry));
+  waiting.clear();
+  std::nth_element(by_worth.begin(), by_worth.begin() + kMostWaiting, by_worth.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  for (size_t i = 0; i < by_worth.size(); ++i) {
+    if (i < kMostWaiting) {
+      waiting.push_back(std::move(by_worth[i].second));
+    } else {
+      by_worth[i].second->tuning.phase.store(Phase::kFinished, std::memory_order_release);
+    }
   }
 }
 

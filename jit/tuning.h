@@ -105,6 +105,7 @@ class Tuner {
   static double WorthOf(const FragmentEntry& entry);
   // Takes the one out that is worth most, or says when that will be affordable; those for which the backend offers
   // nothing end.
+  void GiveUpLeast(std::vector<FragmentRef>& waiting);
   FragmentRef Take(std::vector<FragmentRef>& waiting, int64_t& next);
   void List(FragmentEntry& entry);
   std::shared_ptr<TuningTrial> MakeTrial(FragmentEntry& entry);

@@ -2,7 +2,7 @@
 //
 // Held by the dispatcher's storages (that makes it wanted), by the window while pending, and by launches that read it.
 // A value whose only holder is its window is dead: it is dropped at the cut and never computed.
-// Fields marked W are guarded by the window's mutex; `buffer` and `error` are written by the launch before the sequence
+// Fields marked W are guarded by the recording lock; `buffer` and `error` are written by the launch before the sequence
 // number is published as completed, and read after that.
 #pragma once
 

@@ -292,7 +292,7 @@ void Window::Form(const FragmentRef& candidate, const std::vector<ValueId>& outp
     return;
   }
   entry->cluster = std::move(candidate->cluster);
-  entry->where = candidate->where;
+  if (inserted) entry->where = candidate->where;  // a known one may be running, which reads it
   entry->last_cut = epoch_;
   left->begins = entry.get();
   right->ends_one = true;

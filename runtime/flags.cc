@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <optional>
 #include <variant>
 
@@ -23,6 +24,7 @@ struct Size {
 struct Integer {
   int Flags::* member;
   int least;
+  int most = std::numeric_limits<int>::max();
 };
 struct Share {
   double Flags::* member;
@@ -46,8 +48,8 @@ const Declaration kDeclarations[] = {
     {"TORCH_TPU_PLUGIN_OPTIONS", "", "the plugin's own options: name=value, ',' between",
      Choice{&Flags::plugin_options, nullptr}},
     {"TORCH_TPU_PLUGIN_TIMEOUT", "300", "seconds that a plugin has to come up", Integer{&Flags::plugin_timeout, 1}},
-    {"TORCH_TPU_DEVICES", "1", "devices that this process uses; by default one, under torchrun one for each local rank",
-     Integer{&Flags::devices, 1}},
+    {"TORCH_TPU_DEVICES", "0", "devices that this process uses; 0: one, under torchrun one for each local rank",
+     Integer{&Flags::devices, 0, kMostDevices}},
     {"TORCH_TPU_MEMORY", "0", "memory size of a device, such as 4GiB; 0: all that there is",
      Size{&Flags::memory_bytes}},
     {"TORCH_TPU_CACHE", "", "program cache: a writable directory, then read-only ones, ':' between; empty: the user's",
@@ -114,7 +116,7 @@ bool Assign(const Declaration& d, const std::string& text, Flags& flags) {
   }
   if (const auto* integer = std::get_if<Integer>(&d.kind)) {
     int value = 0;
-    if (!absl::SimpleAtoi(text, &value) || value < integer->least) return false;
+    if (!absl::SimpleAtoi(text, &value) || value < integer->least || value > integer->most) return false;
     flags.*integer->member = value;
     return true;
   }
@@ -144,7 +146,9 @@ std::string Spell(const Declaration& d, const Flags& flags) {
 std::string Expected(const Declaration& d) {
   if (std::holds_alternative<Size>(d.kind)) return "a size such as 512MiB or 4GiB";
   if (const auto* integer = std::get_if<Integer>(&d.kind)) {
-    return absl::StrCat("a whole number, at least ", integer->least);
+    const bool bounded = integer->most < std::numeric_limits<int>::max();
+    return absl::StrCat("a whole number, at least ", integer->least,
+                        bounded ? absl::StrCat(" and at most ", integer->most) : "");
   }
   if (std::holds_alternative<Share>(d.kind)) return "a number, at least 0";
   return absl::StrCat("one of ", std::get<Choice>(d.kind).choices);
@@ -182,7 +186,7 @@ Flags Flags::FromEnvironment() {
     std::fprintf(stderr, "torch_tpu: %s=%s is not %s; using %s\n", d.name, text, Expected(d).c_str(),
                  *d.default_value ? d.default_value : "none");
   }
-  if (std::getenv("TORCH_TPU_DEVICES") == nullptr) flags.devices = std::max(1, flags.local_ranks);
+  if (flags.devices == 0) flags.devices = std::clamp(flags.local_ranks, 1, kMostDevices);
   return flags;
 }
 

@@ -9,6 +9,8 @@
 
 namespace tpu {
 
+inline constexpr int kMostDevices = 128;  // PyTorch counts devices in 8 bits, with a sign
+
 struct FlagInfo {
   std::string name, default_value, meaning, value;  // value: what is in force
 };

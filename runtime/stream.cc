@@ -69,11 +69,10 @@ struct Stream::Queue {
   std::thread thread;
 };
 
-Stream::Stream(Device* device, int id, int priority)
+Stream::Stream(Device* device, int id)
     : device_(device),
       device_index_(device != nullptr ? device->index() : 0),
       id_(id),
-      priority_(priority),
       queue_(std::make_unique<Queue>()) {
   WatchForks();
   queue_->thread = std::thread([this] { Run(); });

@@ -23,7 +23,7 @@ class Stream {
   using Task = std::function<void()>;
   static constexpr uint64_t kMaxQueued = 64;
 
-  Stream(Device* device, int id, int priority = 0);
+  Stream(Device* device, int id);
   ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
@@ -31,7 +31,6 @@ class Stream {
   Device* device() const { return device_; }
   int device_index() const { return device_index_; }
   int id() const { return id_; }
-  int priority() const { return priority_; }
 
   // Returns the task's sequence number: 1, 2, ... ; the stream has run it when completed() >= it.
   uint64_t Enqueue(Task task);
@@ -62,7 +61,6 @@ class Stream {
   Device* const device_;
   const int device_index_;
   const int id_;
-  const int priority_;
   std::atomic<uint64_t> enqueued_{0};
   std::atomic<uint64_t> completed_{0};
   std::unique_ptr<Queue> queue_;

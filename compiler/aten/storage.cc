@@ -260,8 +260,7 @@ Result Copy(AtenCall& c) {
 void RegisterStorage(Registry& r) {
   r.Add("tpu::view", View, kAnyElement);
   r.Add("tpu::update", Update, kAnyElement);
-  r.Add({"tpu::cast", "tpu::copy", "aten::_to_copy", "aten::clone", "aten::lift_fresh_copy", "aten::contiguous"}, Copy,
-        kAnyElement);
+  r.Add({"tpu::copy", "aten::_to_copy", "aten::clone", "aten::lift_fresh_copy", "aten::contiguous"}, Copy, kAnyElement);
   // copy(self, src): src in self's dims and dtype, which are the result's.
   r.Add("aten::copy", [](AtenCall& c) -> Result { return c.tensor(1); });
 }

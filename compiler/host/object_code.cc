@@ -1,6 +1,6 @@
 #include "compiler/host/object_code.h"
 
-#include <mutex>
+#include <memory>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -15,6 +15,7 @@
 #include "llvm/Passes/PassBuilder.h"
 #include "llvm/Support/SmallVectorMemoryBuffer.h"
 #include "llvm/Support/TargetSelect.h"
+#include "llvm/Target/TargetMachine.h"
 #include "llvm/TargetParser/Host.h"
 #include "llvm/Transforms/InstCombine/InstCombine.h"
 #include "llvm/Transforms/Scalar/EarlyCSE.h"
@@ -58,10 +59,6 @@ const HostCpu& Host() {
   return host;
 }
 
-}  // namespace
-
-int VectorBits() { return Host().vector_bits; }
-
 absl::StatusOr<std::unique_ptr<llvm::TargetMachine>> MakeTargetMachine() {
   const HostCpu& cpu = Host();
   llvm::Triple triple(cpu.triple);
@@ -77,6 +74,10 @@ absl::StatusOr<std::unique_ptr<llvm::TargetMachine>> MakeTargetMachine() {
   if (machine == nullptr) return absl::InternalError("no code generator for this CPU");
   return machine;
 }
+
+}  // namespace
+
+int VectorBits() { return Host().vector_bits; }
 
 absl::StatusOr<std::string> EmitObject(llvm::Module& module) {
   // A machine knows the CPU once it has compiled for it (0.5 ms); several threads may not use one.

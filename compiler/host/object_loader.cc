@@ -1,8 +1,8 @@
 // Loads kernel objects with JITLink: one ExecutionSession for the process, one JITDylib for each kernel, removed with
 // the last reference. Kernels may call only the functions listed here, libm's scalars and the sort, and libmvec's.
+#include <atomic>
 #include <cmath>
 #include <memory>
-#include <mutex>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"

@@ -9,8 +9,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "runtime/machine.h"
 #include "runtime/thread_time.h"
 
 namespace tpu::host {
@@ -42,14 +41,6 @@ void BringHugePage() {
 }
 
 size_t RoundUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
-
-std::string Bytes(int64_t n) {
-  const double b = static_cast<double>(n);
-  if (n >= int64_t{1} << 30) return absl::StrFormat("%.2f GiB", b / (1 << 30));
-  if (n >= 1 << 20) return absl::StrFormat("%.2f MiB", b / (1 << 20));
-  if (n >= 1 << 10) return absl::StrFormat("%.2f KiB", b / (1 << 10));
-  return absl::StrCat(n, " bytes");
-}
 
 }  // namespace
 
@@ -115,7 +106,7 @@ absl::StatusOr<Allocator::Allocation> Allocator::Allocate(size_t bytes) {
   const size_t taken = small ? BytesOfClass(c) : bytes > limit ? bytes : RoundUp(bytes, kPage);
   if (taken > limit || static_cast<size_t>(stats_.allocated_bytes) > limit - taken) {
     ++stats_.num_ooms;
-    return OutOfMemory(bytes);
+    return OutOfMemory(name_, static_cast<int64_t>(std::min<size_t>(bytes, INT64_MAX)), stats_);
   }
   Allocation result;
   if (small) {
@@ -127,7 +118,7 @@ absl::StatusOr<Allocator::Allocation> Allocator::Allocate(size_t bytes) {
   }
   if (result.data == nullptr) {
     ++stats_.num_ooms;
-    return OutOfMemory(bytes);
+    return OutOfMemory(name_, static_cast<int64_t>(std::min<size_t>(bytes, INT64_MAX)), stats_);
   }
   ++stats_.num_allocs;
   Account(taken);
@@ -419,15 +410,6 @@ void Allocator::DropCache() {
   empty_ = kept;
   for (auto it = first_unused; it != chunks_.end(); ++it) Unmap(*it, kHugePage);
   chunks_.erase(first_unused, chunks_.end());
-}
-
-absl::Status Allocator::OutOfMemory(size_t bytes) const {
-  const MemoryStats& s = stats_;
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "TPU out of memory. Tried to allocate ", Bytes(static_cast<int64_t>(std::min<size_t>(bytes, INT64_MAX))), ". ",
-      name_, " has a total capacity of ", Bytes(s.limit_bytes), " of which ",
-      Bytes(std::max<int64_t>(0, s.limit_bytes - s.allocated_bytes)), " is free. ", Bytes(s.allocated_bytes),
-      " is allocated, and ", Bytes(s.reserved_bytes - s.allocated_bytes), " is reserved but unallocated."));
 }
 
 MemoryStats Allocator::stats() const {

@@ -78,7 +78,6 @@ class Allocator {
   void Unmap(void* data, size_t bytes);
   void DropCache();
   void Account(size_t bytes);
-  absl::Status OutOfMemory(size_t bytes) const;
 
   const std::string name_;
   mutable std::mutex mutex_;

@@ -7,17 +7,16 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
 #include "runtime/host/allocator.h"
 #include "runtime/host/copy.h"
 #include "runtime/host/executable.h"
 #include "runtime/host/gemm.h"
 #include "runtime/host/panel_gemm.h"
 #include "runtime/host/parallel.h"
+#include "runtime/machine.h"
 
 namespace tpu::host {
 namespace {
@@ -34,15 +33,6 @@ int64_t MachineMemory() {
 }
 
 // A field of /proc/cpuinfo, of the first processor.
-std::string CpuInfo(const char* field) {
-  std::ifstream in("/proc/cpuinfo");
-  for (std::string line; std::getline(in, line);) {
-    std::pair<std::string, std::string> parts = absl::StrSplit(line, absl::MaxSplits(':', 1));
-    if (absl::StripAsciiWhitespace(parts.first) == field) return std::string(absl::StripAsciiWhitespace(parts.second));
-  }
-  return "";
-}
-
 class HostDevice final : public Device {
  public:
   HostDevice(int index, int64_t memory_bytes, CodeLoader* loader)

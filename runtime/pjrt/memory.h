@@ -24,6 +24,8 @@ class Memory {
   void ResetPeak();
 
  private:
+  MemoryStats Counted() const;  // with mutex_ held
+
   const std::string name_;
   mutable std::mutex mutex_;
   MemoryStats stats_;  // guarded by mutex_

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <fstream>
 #include <optional>
 #include <utility>
 
@@ -12,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "runtime/flags.h"
+#include "runtime/machine.h"
 #include "runtime/pjrt/client.h"
 #include "runtime/pjrt/executable.h"
 #include "runtime/pjrt/joint.h"
@@ -47,14 +47,6 @@ std::string BuildOf(const std::string& path) {
 }
 
 // A CPU's executable is code for this CPU.
-std::string CpuFlags() {
-  std::ifstream in("/proc/cpuinfo");
-  for (std::string line; std::getline(in, line);) {
-    if (line.rfind("flags", 0) == 0) return line;
-  }
-  return "";
-}
-
 // Not every plugin counts.
 std::optional<PJRT_Device_MemoryStats_Args> StatsOf(const Client& client, PJRT_Device* device) {
   auto args = TPU_PJRT_ARGS(PJRT_Device_MemoryStats);
@@ -81,7 +73,7 @@ class PjrtDevice final : public Device {
     const Client& client = *place_->client;
     return absl::StrCat("pjrt:", client.platform(), ":", client.platform_version(), ":", client.KindOf(place_->device),
                         ":", BuildOf(client.api().path()), ":", absl::BytesToHexString(client.compile_options()), ":",
-                        Flags::Get().xla_flags, ":", client.platform() == "cpu" ? CpuFlags() : "");
+                        Flags::Get().xla_flags, ":", client.platform() == "cpu" ? CpuInfo("flags") : "");
   }
 
   absl::StatusOr<BufferRef> Allocate(size_t bytes) override {

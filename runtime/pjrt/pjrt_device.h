@@ -19,7 +19,7 @@ struct Config {
   std::string options;        // "name=value,...": the plugin's own
   int devices = 0;            // the first so many; 0: all that the plugin has
   int64_t memory_bytes = 0;   // of each device; 0: what the plugin says
-  int timeout_seconds = 120;  // to load and to make a client
+  int timeout_seconds = 300;  // to load and to make a client
 };
 
 // Errors name the plugin.

@@ -26,6 +26,14 @@ def test_current_and_default_stream():
     torch.tpu.set_stream(default)
 
 
+@pytest.mark.parametrize("number", [-1, 33, 1000])
+def test_a_stream_that_there_is_not(number):
+    default = torch.tpu.default_stream()
+    stream = torch.Stream(stream_id=number, device_index=default.device_index, device_type=default.device_type)
+    with pytest.raises(ValueError, match=f"no stream {number}"):
+        stream.synchronize()
+
+
 def test_work_of_one_stream_read_on_another():
     x = torch.arange(4.0, device="tpu")
     side = torch.tpu.Stream()

@@ -64,6 +64,8 @@ class Plus final : public Executable {
   const bool has_memory_;
 };
 
+std::atomic<int> g_refused_loads = 0;  // so many of the next ones
+
 class FakeDevice final : public Device {
  public:
   int index() const override { return 0; }
@@ -78,6 +80,7 @@ class FakeDevice final : public Device {
     return host_->CopyToHost(source, destination, bytes);
   }
   absl::StatusOr<std::unique_ptr<Executable>> Load(const Program& program) override {
+    if (g_refused_loads > 0 && g_refused_loads-- > 0) return absl::InternalError("no such program");
     return std::make_unique<Plus>(*this, program.bytes);
   }
   MemoryStats memory_stats() const override { return {}; }
@@ -304,6 +307,19 @@ TEST_F(TuningTest, TheBudgetIsSavedUpForWhatMaySaveTheProgramMost) {
   EXPECT_EQ(seldom->tuning.profile.decisions.size(), 0);
 }
 
+TEST_F(TuningTest, FragmentsThatWaitForCandidatesDoNotPileUp) {
+  Start({{"", "10"}, {"products=1", "10"}}, 1e-9);
+  for (int i = 0; i < 300; ++i) Launch(4, MakeCall(absl::StrCat("test::add_one_", i), 1, type_));
+  int waiting = 0;
+  for (const FragmentRef& entry : engine_->Fragments()) {
+    for (int i = 0; i < 20; ++i) Pretend(*entry, [](int64_t, int) { return 10'000'000; });
+  }
+  for (const FragmentRef& entry : engine_->Fragments()) {
+    waiting += entry->tuning.phase == FragmentTuning::Phase::kWaiting ? 1 : 0;
+  }
+  EXPECT_EQ(waiting, 256);
+}
+
 TEST_F(TuningTest, WhoWaitsForProgramsCompilesSomeOfThem) {
   Start(kTook, 0);
   waits_ = false;
@@ -366,6 +382,16 @@ TEST_F(TuningTest, ProgramsOfSingleOperationsEndWithTheirCalls) {
   }
   EXPECT_LE(Plus::alive, before + 300);
   EXPECT_EQ(*engine_->pool().SingleOperation(call_, device), kept);
+}
+
+TEST_F(TuningTest, AnOperationWhoseProgramDoesNotLoadAnyMoreIsCompiledAnew) {
+  Start({{"", "0"}});
+  ASSERT_TRUE(engine_->pool().SingleOperation(call_, engine_->device(0)).ok());
+  Start({{"", "0"}});
+  g_refused_loads = 1;
+  EXPECT_TRUE(engine_->pool().SingleOperation(call_, engine_->device(0)).ok());
+  EXPECT_EQ(Counters()["disk_cache_hits"], 0);
+  EXPECT_EQ(Counters()["compiles"], 1);
 }
 
 TEST_F(TuningTest, OfTwoThatAskForAnOperationOneCompilesIt) {

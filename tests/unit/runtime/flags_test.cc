@@ -32,7 +32,7 @@ TEST(Flags, ABadValueIsToldAndTheDefaultUsed) {
     EXPECT_NE(told.find(bad), std::string::npos);
   }
   testing::internal::CaptureStderr();
-  EXPECT_EQ(With("TORCH_TPU_DEVICES", "0").devices, 1);
+  EXPECT_EQ(With("TORCH_TPU_DEVICES", "129").devices, 1);
   EXPECT_EQ(With("TORCH_TPU_MODE", "quick").mode, "fused");
   EXPECT_NE(testing::internal::GetCapturedStderr().find("one of fused,strict,debug"), std::string::npos);
 }
@@ -40,6 +40,11 @@ TEST(Flags, ABadValueIsToldAndTheDefaultUsed) {
 TEST(Flags, AnEmptyVariableIsAnUnsetOne) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(With("TORCH_TPU_DEVICES", "").devices, 1);
+  setenv("LOCAL_WORLD_SIZE", "2", 1);
+  EXPECT_EQ(With("TORCH_TPU_DEVICES", "").devices, 2);
+  EXPECT_EQ(With("TORCH_TPU_DEVICES", "0").devices, 2);
+  EXPECT_EQ(With("TORCH_TPU_DEVICES", "3").devices, 3);
+  unsetenv("LOCAL_WORLD_SIZE");
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
