@@ -73,6 +73,7 @@ at::Tensor Empty(c10::IntArrayRef size, std::optional<c10::ScalarType> dtype, st
                  std::optional<c10::Device> device, std::optional<bool>, std::optional<c10::MemoryFormat> format) {
   at::detail::check_size_nonnegative(size);
   const c10::ScalarType type = c10::dtype_or_default(dtype);
+  at::detail::computeStorageNbytesContiguous(size, c10::elementSize(type));  // raises where there is no such size
   const bool plain = !format || *format == c10::MemoryFormat::Contiguous || *format == c10::MemoryFormat::Preserve;
   if (plain && !InferringStructured()) return MakeEmpty(InternLayout(type, size), IndexOf(device));
   const at::Tensor like = at::detail::empty_meta(size, type, std::nullopt, c10::Device(c10::kMeta), std::nullopt,
