@@ -196,10 +196,8 @@ at::Tensor CopyFromAndResize(const at::Tensor& self, const at::Tensor& dst) {
 
 // A storage whose bytes are there is read in place, element by element: a printed tensor costs one read.
 c10::Scalar LocalScalarDense(const at::Tensor& self) {
-  TpuStorage& storage = TpuStorage::Of(*self.unsafeGetTensorImpl());
-  const Layout* layout = storage.layout();
-  if (storage.value() && layout->row_major && layout->scalar_type == self.scalar_type()) {
-    const ValueRef value = storage.value();
+  const auto [value, layout] = TpuStorage::Of(*self.unsafeGetTensorImpl()).content();
+  if (value && layout->row_major && layout->scalar_type == self.scalar_type()) {
     const BufferRef& buffer =
         value->read() && value->done() && !value->error() ? value->buffer() : AwaitBuffer(value, "item");
     Device& device = Engine::Get().device(self.device().index());
