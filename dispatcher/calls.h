@@ -128,7 +128,7 @@ struct Operator {
 // operands' values.
 struct Collected {
   absl::InlinedVector<uint64_t, 24> words;
-  absl::InlinedVector<ValueRef, 4> values;         // of views, read for this call: keeps the operands below alive
+  absl::InlinedVector<ValueRef, 4> values;         // keeps the operands below alive: others may write their tensors
   absl::InlinedVector<at::Tensor, 1> temporaries;  // made for this call: likewise
   absl::InlinedVector<Operand, 8> operands;
   absl::InlinedVector<ScalarSpec, 8> scalars;     // by operand
@@ -142,6 +142,10 @@ struct Collected {
 
   // Reads the arguments' values, uploading CPU tensors where PyTorch allows them. Raises for tensors elsewhere.
   void Collect(const Operator& op, at::ArrayRef<c10::IValue> arguments);
+
+  // Makes `value`, which the call made, the elements of the first argument. False, and nothing written, where another
+  // thread wrote that since it was read here: the call is to be made again.
+  bool WriteFirst(const at::Tensor& first, ValueRef value) const;
 
  private:
   c10::DeviceIndex DeviceSoFar() const;  // the tensors', else the current one

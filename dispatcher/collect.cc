@@ -124,6 +124,13 @@ void Collected::Collect(const Operator& op, at::ArrayRef<c10::IValue> arguments)
   Finish(op);
 }
 
+bool Collected::WriteFirst(const at::Tensor& first, ValueRef value) const {
+  const c10::TensorImpl& impl = *first.unsafeGetTensorImpl();
+  if (temporaries.empty()) return WriteOver(impl, values.front(), std::move(value));
+  WriteValue(impl, std::move(value));
+  return true;
+}
+
 void Collected::Finish(const Operator& op) {
   if (op.has_products) words.push_back(static_cast<uint64_t>(ProductPrecision()));
   // torch.set_default_dtype: what integers divided are, and a number makes of them.
@@ -186,17 +193,15 @@ void Collected::AddTensor(const Operator& op, const at::Tensor& tensor, bool in_
   }
   MeetDevice(op, tensor.device().index());
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
-  const Layout* layout;
-  Value* value = WholeValue(impl, &layout);
-  if (value == nullptr) {
-    layout = LayoutOf(impl);
-    // Reading a view may give its storage another value than the one that an operand before it is.
-    values.push_back(TpuStorage::Of(impl).value());
-    values.push_back(ReadValue(impl, layout));
-    value = values.back().get();
+  TpuStorage::Content content = TpuStorage::Of(impl).content();
+  if (!IsWhole(impl, content.layout)) {
+    content.layout = LayoutOf(impl);
+    content.value = ReadValue(impl, content.layout);
   }
+  const Layout* layout = content.layout;
   words.push_back(reinterpret_cast<uintptr_t>(layout));
-  operands.push_back({value, 0});
+  operands.push_back({content.value.get(), 0});
+  values.push_back(std::move(content.value));
   scalars.emplace_back();
   layouts.push_back(layout);
 }

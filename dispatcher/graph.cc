@@ -34,8 +34,8 @@ at::Tensor Over(const c10::Storage& storage, const Layout* layout, int64_t offse
 // itself; else a flat tensor.
 const Layout* BaseOf(const c10::TensorImpl& tensor, const Layout* layout) {
   const TpuStorage& storage = TpuStorage::Of(tensor);
-  if (layout->dense && layout->bytes == storage.nbytes() && tensor.storage_offset() == 0 && storage.value()) {
-    return storage.layout();
+  if (layout->dense && layout->bytes == storage.nbytes() && tensor.storage_offset() == 0) {
+    if (const Layout* lies = storage.layout()) return lies;
   }
   if (layout->dense || layout->bytes == 0) return layout;
   int64_t extent = 1;
@@ -137,8 +137,9 @@ CapturedGraph::Output GraphCapture::FindOutput(const at::Tensor& tensor) {
   if (known != new_storages_.end()) return out;
   new_storages_.push_back(storage);
   const TpuStorage& made = TpuStorage::Of(*storage);
-  const bool filled = static_cast<bool>(made.value());
-  graph_->storages_.push_back({filled ? capture_.SlotOf(made.value().get()) : -1, made.layout(), made.nbytes()});
+  const TpuStorage::Content content = made.content();
+  const int32_t slot = content.value ? capture_.SlotOf(content.value.get()) : -1;
+  graph_->storages_.push_back({slot, content.layout, made.nbytes()});
   return out;
 }
 

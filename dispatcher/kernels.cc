@@ -73,6 +73,7 @@ at::Tensor Empty(c10::IntArrayRef size, std::optional<c10::ScalarType> dtype, st
                  std::optional<c10::Device> device, std::optional<bool>, std::optional<c10::MemoryFormat> format) {
   at::detail::check_size_nonnegative(size);
   const c10::ScalarType type = c10::dtype_or_default(dtype);
+  at::detail::computeStorageNbytesContiguous(size, c10::elementSize(type));  // raises where there is no such size
   const bool plain = !format || *format == c10::MemoryFormat::Contiguous || *format == c10::MemoryFormat::Preserve;
   if (plain && !InferringStructured()) return MakeEmpty(InternLayout(type, size), IndexOf(device));
   const at::Tensor like = at::detail::empty_meta(size, type, std::nullopt, c10::Device(c10::kMeta), std::nullopt,
@@ -198,12 +199,10 @@ constexpr size_t kReadWhole = 64 << 10;
 
 // A storage whose bytes are there is read in place, element by element: a printed tensor costs one read.
 c10::Scalar LocalScalarDense(const at::Tensor& self) {
-  TpuStorage& storage = TpuStorage::Of(*self.unsafeGetTensorImpl());
-  const Layout* layout = storage.layout();
+  const auto [value, layout] = TpuStorage::Of(*self.unsafeGetTensorImpl()).content();
   Device& device = Engine::Get().device(self.device().index());
   const bool at_hand = device.host_addressable() || self.storage().nbytes() <= kReadWhole;
-  if (at_hand && storage.value() && layout->row_major && layout->scalar_type == self.scalar_type()) {
-    const ValueRef value = storage.value();
+  if (at_hand && value && layout->row_major && layout->scalar_type == self.scalar_type()) {
     const BufferRef& buffer =
         value->read() && value->done() && !value->error() ? value->buffer() : AwaitBuffer(value, "item");
     const at::Tensor whole = HostTensor(device, buffer, value->type().dims, self.scalar_type());

@@ -176,7 +176,11 @@ void Record(Operator& op, Collected& collected, torch::jit::Stack* stack) {
   size_t next = 0;
   torch::jit::Stack returns = s->bounded ? CutResults(op, *s, absl::MakeSpan(results), collected.device)
                                          : Returns(op, arguments, *s, absl::MakeSpan(results), collected.device, &next);
-  WriteMutated(op, arguments, *s, absl::MakeSpan(results), next);
+  if (s->plain && op.Writes(0) && arguments[0].isTensor() && collected.temporaries.empty()) {
+    if (!collected.WriteFirst(arguments[0].toTensor(), std::move(results[next]))) return Record(op, stack);
+  } else {
+    WriteMutated(op, arguments, *s, absl::MakeSpan(results), next);
+  }
   stack->resize(stack->size() - n);
   for (c10::IValue& v : returns) stack->push_back(std::move(v));
 }

@@ -75,7 +75,7 @@ void TpuStorage::Resize(size_t bytes) {
   const c10::DeviceIndex device = this->device().index();
   ValueRef grown;
   const Layout* layout = nullptr;
-  if (value_ && bytes > 0) {
+  if (this->layout() != nullptr && bytes > 0) {
     const ValueRef old = RowMajorValue(*this);
     const BufferRef& source = AwaitBuffer(old, "resize_");
     layout = InternLayout(c10::ScalarType::Byte, {static_cast<int64_t>(bytes)});

@@ -29,21 +29,22 @@ class TypedRecorder final : public c10::OperatorKernel {
 
   Result operator()(Args... args) {
     Operator& op = TheOperator();
-    Collected collected;
-    size_t argument = 0;
-    (collected.Add(op, argument++, args), ...);
-    collected.Finish(op);
-    if (C10_UNLIKELY(WritesOthers(args...))) return Boxed(op, collected, args...);
-    const SignatureRef& s = op.Find(collected.words);
-    if (C10_UNLIKELY(s == nullptr || !s->plain)) return Boxed(op, collected, args...);
-    ValueRef result;
-    RecordCall(collected.device, s->call, collected.operands, {&result, 1});
-    if constexpr (std::is_reference_v<Result>) {
-      at::Tensor& self = std::get<0>(std::tie(args...));
-      WriteValue(*self.unsafeGetTensorImpl(), std::move(result));
-      return self;
-    } else {
-      return MakeTensor(std::move(result), s->results[0], collected.device);
+    while (true) {
+      Collected collected;
+      size_t argument = 0;
+      (collected.Add(op, argument++, args), ...);
+      collected.Finish(op);
+      if (C10_UNLIKELY(WritesOthers(args...))) return Boxed(op, collected, args...);
+      const SignatureRef& s = op.Find(collected.words);
+      if (C10_UNLIKELY(s == nullptr || !s->plain)) return Boxed(op, collected, args...);
+      ValueRef result;
+      RecordCall(collected.device, s->call, collected.operands, {&result, 1});
+      if constexpr (std::is_reference_v<Result>) {
+        at::Tensor& self = std::get<0>(std::tie(args...));
+        if (collected.WriteFirst(self, std::move(result))) return self;
+      } else {
+        return MakeTensor(std::move(result), s->results[0], collected.device);
+      }
     }
   }
 

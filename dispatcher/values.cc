@@ -65,18 +65,18 @@ std::vector<int64_t> PhysicalOrder(const Layout& layout) {
   return order;
 }
 
-// Gives the storage a value whose row-major order is its physical order; returns that value's layout. Where nothing was
-// written yet the elements are what is asked for, so that bytes need not be reinterpreted at every use.
-const Layout* EnsureRowMajor(TpuStorage& storage, c10::ScalarType type) {
-  if (!storage.value()) {
-    const size_t size = c10::elementSize(type);
-    if (storage.nbytes() % size != 0) return EnsureRowMajor(storage, c10::ScalarType::Byte);
-    const Layout* flat = InternLayout(type, {static_cast<int64_t>(storage.nbytes() / size)});
-    storage.Set(MakeReadyValue(flat, DeviceOf(storage)), flat);
-    return flat;
-  }
-  const Layout* layout = storage.layout();
-  if (layout->row_major) return layout;
+// For a storage where nothing was written yet. The elements are what is asked for, so that bytes need not be
+// reinterpreted at every use.
+TpuStorage::Content Uninitialized(const TpuStorage& storage, c10::ScalarType type) {
+  const size_t size = c10::elementSize(type);
+  if (storage.nbytes() % size != 0) return Uninitialized(storage, c10::ScalarType::Byte);
+  const Layout* flat = InternLayout(type, {static_cast<int64_t>(storage.nbytes() / size)});
+  return {MakeReadyValue(flat, DeviceOf(storage)), flat};
+}
+
+// The same bytes by a value whose row-major order is their physical order.
+TpuStorage::Content InPhysicalOrder(const TpuStorage::Content& content, c10::DeviceIndex device) {
+  const Layout* layout = content.layout;
   std::vector<int64_t> sizes, window_strides;
   const Layout* logical = InternLayout(layout->scalar_type, layout->sizes());  // the value's own order
   for (int64_t d : PhysicalOrder(*layout)) {
@@ -84,10 +84,19 @@ const Layout* EnsureRowMajor(TpuStorage& storage, c10::ScalarType type) {
     window_strides.push_back(logical->strides[d]);
   }
   const Layout* window = InternLayout(layout->scalar_type, sizes, window_strides);
-  ValueRef value = RecordOne(WindowCall(false, logical, window, 0), {{storage.value().get(), 0}}, DeviceOf(storage));
-  const Layout* physical = InternLayout(layout->scalar_type, sizes);
-  storage.Set(std::move(value), physical);
-  return physical;
+  return {RecordOne(WindowCall(false, logical, window, 0), {{content.value.get(), 0}}, device),
+          InternLayout(layout->scalar_type, sizes)};
+}
+
+// Gives the storage a value whose row-major order is its physical order; returns that.
+TpuStorage::Content EnsureRowMajor(TpuStorage& storage, c10::ScalarType type) {
+  while (true) {
+    TpuStorage::Content former = storage.content();
+    if (former.value && former.layout->row_major) return former;
+    TpuStorage::Content content =
+        former.value ? InPhysicalOrder(former, DeviceOf(storage)) : Uninitialized(storage, type);
+    if (storage.Replace(former.value, content.value, content.layout)) return content;
+  }
 }
 
 bool Covers(const c10::TensorImpl& tensor, const TpuStorage& storage, const Layout* layout) {
@@ -104,24 +113,22 @@ const Layout* LayoutOf(const c10::TensorImpl& tensor) {
   return InternLayout(type, tensor.sizes(), tensor.strides());
 }
 
-ValueRef RowMajorValue(TpuStorage& storage) {
-  EnsureRowMajor(storage, c10::ScalarType::Byte);
-  return storage.value();
-}
+ValueRef RowMajorValue(TpuStorage& storage) { return EnsureRowMajor(storage, c10::ScalarType::Byte).value; }
 
 ValueRef ReadValue(const c10::TensorImpl& tensor, const Layout* layout) {
   TpuStorage& storage = TpuStorage::Of(tensor);
-  if (!storage.value() && Covers(tensor, storage, layout)) {
-    storage.Set(MakeReadyValue(layout, DeviceOf(storage)), layout);
+  if (storage.layout() == nullptr && Covers(tensor, storage, layout)) {
+    storage.Replace(nullptr, MakeReadyValue(layout, DeviceOf(storage)), layout);
   }
-  if (layout == storage.layout() && tensor.storage_offset() == 0) return storage.value();
+  TpuStorage::Content content = storage.content();
+  if (layout == content.layout && tensor.storage_offset() == 0) return std::move(content.value);
   if (layout->bytes == 0) return MakeReadyValue(layout, DeviceOf(storage));
-  if (storage.layout() != nullptr && layout->type == storage.layout()->type && tensor.storage_offset() == 0 &&
-      layout->row_major && storage.layout()->row_major) {
-    return storage.value();  // strides differ only where a size is 1
+  if (content.layout != nullptr && layout->type == content.layout->type && tensor.storage_offset() == 0 &&
+      layout->row_major && content.layout->row_major) {
+    return std::move(content.value);  // strides differ only where a size is 1
   }
-  const Layout* base = EnsureRowMajor(storage, layout->scalar_type);
-  return RecordOne(WindowCall(false, base, layout, tensor.storage_offset()), {{storage.value().get(), 0}},
+  content = EnsureRowMajor(storage, layout->scalar_type);
+  return RecordOne(WindowCall(false, content.layout, layout, tensor.storage_offset()), {{content.value.get(), 0}},
                    DeviceOf(storage));
 }
 
@@ -133,10 +140,20 @@ void WriteValue(const c10::TensorImpl& tensor, ValueRef value) {
     storage.Set(std::move(value), layout);
     return;
   }
-  const Layout* base = EnsureRowMajor(storage, layout->scalar_type);
-  ValueRef updated = RecordOne(WindowCall(true, base, layout, tensor.storage_offset()),
-                               {{storage.value().get(), 0}, {value.get(), 0}}, DeviceOf(storage));
-  storage.Set(std::move(updated), base);
+  while (true) {  // until no other thread wrote to the storage meanwhile
+    const TpuStorage::Content base = EnsureRowMajor(storage, layout->scalar_type);
+    ValueRef updated = RecordOne(WindowCall(true, base.layout, layout, tensor.storage_offset()),
+                                 {{base.value.get(), 0}, {value.get(), 0}}, DeviceOf(storage));
+    if (storage.Replace(base.value, std::move(updated), base.layout)) return;
+  }
+}
+
+bool WriteOver(const c10::TensorImpl& tensor, const ValueRef& read, ValueRef value) {
+  TpuStorage& storage = TpuStorage::Of(tensor);
+  const Layout* layout = storage.layout();
+  if (IsWhole(tensor, layout)) return storage.Replace(read, std::move(value), layout);
+  WriteValue(tensor, std::move(value));
+  return true;
 }
 
 at::Tensor MakeTensor(ValueRef value, const Layout* layout, c10::DeviceIndex device) {

@@ -17,14 +17,10 @@ namespace tpu {
 
 // The tensor's kind. Free when it covers its storage.
 const Layout* LayoutOf(const c10::TensorImpl& tensor);
-// The storage's value and layout when the tensor covers it as it lies, so that nothing need be recorded to read it;
-// else null.
-inline Value* WholeValue(const c10::TensorImpl& tensor, const Layout** layout) {
-  const TpuStorage& storage = TpuStorage::Of(tensor);
-  *layout = storage.layout();
-  const bool whole = *layout != nullptr && tensor.storage_offset() == 0 &&
-                     (*layout)->Is(c10::typeMetaToScalarType(tensor.dtype()), tensor.sizes(), tensor.strides());
-  return whole ? storage.value().get() : nullptr;
+// Whether the tensor covers a storage that lies so, and nothing need be recorded to read it.
+inline bool IsWhole(const c10::TensorImpl& tensor, const Layout* layout) {
+  return layout != nullptr && tensor.storage_offset() == 0 &&
+         layout->Is(c10::typeMetaToScalarType(tensor.dtype()), tensor.sizes(), tensor.strides());
 }
 // The tensor's elements, logical and row-major. `layout` is LayoutOf(tensor).
 ValueRef ReadValue(const c10::TensorImpl& tensor, const Layout* layout);
@@ -33,6 +29,9 @@ inline ValueRef ReadValue(const c10::TensorImpl& tensor) { return ReadValue(tens
 ValueRef RowMajorValue(TpuStorage& storage);
 // Makes `value` (of the tensor's sizes and dtype) the tensor's elements.
 void WriteValue(const c10::TensorImpl& tensor, ValueRef value);
+// The same for a value that was made of `read`, the tensor's own. False, and nothing written, where another thread
+// wrote the tensor since that was read.
+bool WriteOver(const c10::TensorImpl& tensor, const ValueRef& read, ValueRef value);
 
 // A new tensor over a new storage holding `value`.
 at::Tensor MakeTensor(ValueRef value, const Layout* layout, c10::DeviceIndex device);

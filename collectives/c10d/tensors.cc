@@ -21,13 +21,12 @@ std::vector<int64_t> EqualPieces(const at::Tensor& t, int pieces) {
 
 Source ReadTensor(const at::Tensor& tensor, std::vector<int64_t> pieces) {
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
-  const TpuStorage& storage = TpuStorage::Of(impl);
-  const bool lies_there =
-      storage.value() && storage.layout()->row_major && tensor.is_contiguous() && tensor.numel() > 0;
+  const TpuStorage::Content content = TpuStorage::Of(impl).content();
+  const bool lies_there = content.value && content.layout->row_major && tensor.is_contiguous() && tensor.numel() > 0;
   // Memory without addresses has elements of one type.
-  if (lies_there && (storage.layout()->scalar_type == tensor.scalar_type() ||
+  if (lies_there && (content.layout->scalar_type == tensor.scalar_type() ||
                      Engine::Get().device(tensor.device().index()).host_addressable())) {
-    return {storage.value(), static_cast<int64_t>(tensor.storage_offset()) * static_cast<int64_t>(tensor.itemsize()),
+    return {content.value, static_cast<int64_t>(tensor.storage_offset()) * static_cast<int64_t>(tensor.itemsize()),
             std::move(pieces)};
   }
   return {ReadValue(impl), 0, std::move(pieces)};
@@ -45,7 +44,9 @@ void ReadPartOf(const at::Tensor& output, const at::Tensor& input, int pieces, s
   const TpuStorage& storage = TpuStorage::Of(*output.unsafeGetTensorImpl());
   const bool whole = output.storage_offset() == 0 && output.is_contiguous() &&
                      BytesOf(output) == static_cast<int64_t>(storage.nbytes());
-  if (whole && storage.value() && sources.back().value == storage.value()) targets.back().in_place = 0;
+  if (!whole) return;
+  const ValueRef value = storage.content().value;
+  if (value && sources.back().value == value) targets.back().in_place = 0;
 }
 
 }  // namespace tpu

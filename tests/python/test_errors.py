@@ -289,6 +289,18 @@ def test_an_out_tensor_of_as_many_elements_keeps_its_sizes(fill):
         torch.testing.assert_close(outs["tpu"].cpu(), outs["cpu"])
 
 
+def test_sizes_that_no_storage_has_are_refused():
+    line = torch.zeros(3, device="tpu")
+    for make in (
+        lambda: torch.empty(2**62, device="tpu"),
+        lambda: torch.empty(2**33, 2**30, device="tpu"),
+        lambda: line.new_empty(2**61),
+        lambda: line[:, None].expand(3, 2**61).contiguous(),
+    ):
+        with pytest.raises(RuntimeError, match="overflow"):
+            make()
+
+
 def test_strides_that_no_storage_has_are_refused():
     x = torch.zeros(2, device="tpu")
     for sizes, strides in (((2,), ()), ((1, 2), (1,)), ((2,), (-1,))):

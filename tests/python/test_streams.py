@@ -190,12 +190,75 @@ def test_threads_that_read_on_one_stream(right):
     def check(first):
         wrong.extend(i for i in range(first, first + 300) if not right(i))
 
-    threads = [threading.Thread(target=check, args=(1000 * t,)) for t in range(4)]
+    in_threads(lambda k: check(1000 * k))
+    assert wrong == []
+
+
+def in_threads(work, count=4):
+    """work(k) in `count` threads at once; what they raised."""
+    raised = []
+
+    def run(k):
+        try:
+            work(k)
+        except Exception as error:
+            raised.append(error)
+
+    threads = [threading.Thread(target=run, args=(k,)) for k in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert wrong == []
+    assert not raised, raised[0]
+
+
+def test_threads_write_parts_of_one_storage():
+    source = torch.arange(60.0, device="tpu")
+    for lies in (torch.zeros(4, 60), torch.zeros(60, 4).t()):
+        shared = lies.to("tpu")
+
+        def fill(k, shared=shared):
+            for i in range(60):
+                shared[k, i] = source[i] * (k + 1)
+
+        in_threads(fill)
+        assert torch.equal(shared.cpu(), torch.arange(60.0) * torch.arange(1.0, 5.0)[:, None])
+
+
+def test_threads_add_to_one_tensor():
+    shared = torch.zeros(16, device="tpu")
+
+    def add(_):
+        for _ in range(400):
+            shared.add_(1)
+
+    for _ in range(3):
+        in_threads(add)
+    assert shared.tolist() == [3 * 4 * 400] * 16
+
+
+def test_threads_read_what_another_trains():
+    """Actors beside a learner: what they read is a value of some step, and none is gone before they read it."""
+    model = torch.nn.Linear(8, 4).to("tpu")
+    optimizer = torch.optim.Adam(model.parameters())
+    stop = threading.Event()
+
+    def work(k):
+        if k > 0:
+            x = torch.ones(2, 8, device="tpu")
+            while not stop.is_set():
+                with torch.no_grad():
+                    assert model(x).isfinite().all()
+            return
+        try:
+            for _ in range(200):
+                model(torch.ones(16, 8, device="tpu")).pow(2).mean().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        finally:
+            stop.set()
+
+    in_threads(work)
 
 
 @pytest.mark.embedded_only(reason="a plugin's programs hold no host kernels: each is a launch of its own")
