@@ -267,8 +267,11 @@ void DescribeResults(const Operator& op, const Inference& inference, Draft& d) {
 // the type that the functional form's result has.
 void DescribeTypesBesideOut(const Operator& op, at::ArrayRef<c10::IValue> arguments, Draft& d) {
   if (op.out.empty() || !op.pointwise || !op.functional_form || op.dtype >= 0) return;
-  const auto is_computed_in = [&](const TensorType& type) { return type.dtype == d.call->promoted; };
-  if (std::all_of(d.call->results.begin(), d.call->results.end(), is_computed_in)) return;
+  const DType type = d.call->results[0].dtype;
+  if (std::all_of(d.call->operands.begin(), d.call->operands.end(),
+                  [&](const OperandType& o) { return o.is_scalar || o.type.dtype == type; })) {
+    return;
+  }
   torch::jit::Stack operands;
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (!op.IsOut(static_cast<int>(i))) operands.push_back(arguments[i]);
@@ -276,12 +279,11 @@ void DescribeTypesBesideOut(const Operator& op, at::ArrayRef<c10::IValue> argume
   const std::optional<Inference> inference = AskPyTorch(Operator::Of(op.recorded), operands);
   if (!inference || inference->returns.size() != d.call->results.size()) return;
   for (size_t r = 0; r < inference->returns.size(); ++r) {
-    const c10::ScalarType type = inference->returns[r].toTensor().scalar_type();
+    const c10::ScalarType computed = inference->returns[r].toTensor().scalar_type();
     const Layout*& layout = d.signature->results[r];
-    if (type == d.kernel->results[r]) continue;
-    layout = InternLayout(type, layout->sizes(), layout->stride_ref());
+    layout = InternLayout(computed, layout->sizes(), layout->stride_ref());
     d.call->results[r] = layout->type;
-    d.kernel->results[r] = type;
+    d.kernel->results[r] = computed;
   }
 }
 

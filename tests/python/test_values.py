@@ -44,7 +44,9 @@ def test_promotion_with_numbers(dtype, number):
 
 
 @pytest.mark.parametrize("out", [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64])
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize(
+    "dtype", [torch.bool, torch.uint8, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32]
+)
 def test_a_result_is_of_the_operands_type_before_it_is_of_outs(dtype, out):
     def program(x):
         made = torch.zeros(3, 2, dtype=out, device=x.device)
