@@ -100,7 +100,12 @@ def test_lerp_rounds_weights_that_are_tensors(dtype):
     start, end = torch.tensor([-700.0, 3.0, 11.0]).to(dtype), torch.tensor([900.0, 250.0, 11.5]).to(dtype)
     weights = torch.tensor([0.4375, 0.337, 0.8371])  # the first leaves nearly nothing
     for weight in (*weights, *weights.double(), weights.to(dtype)):
-        check(lambda x, y, w: (torch.lerp(x, y, w), x.lerp_(y, w)), start, end, weight)
+        check(
+            lambda x, y, w: (*torch._foreach_lerp([x], [y], [w]), torch.lerp(x, y, w), x.lerp_(y, w)),
+            start,
+            end,
+            weight,
+        )
     check(lambda x, y: torch.lerp(x, y, 0.337), start, end)
 
 
