@@ -263,6 +263,30 @@ void DescribeResults(const Operator& op, const Inference& inference, Draft& d) {
   }
 }
 
+// An out= tensor of another type than a pointwise operator computes in gets the result converted: what is recorded has
+// the type that the functional form's result has.
+void DescribeTypesBesideOut(const Operator& op, at::ArrayRef<c10::IValue> arguments, Draft& d) {
+  if (op.out.empty() || !op.pointwise || !op.functional_form || op.dtype >= 0) return;
+  const DType type = d.call->results[0].dtype;
+  if (std::all_of(d.call->operands.begin(), d.call->operands.end(),
+                  [&](const OperandType& o) { return o.is_scalar || o.type.dtype == type; })) {
+    return;
+  }
+  torch::jit::Stack operands;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (!op.IsOut(static_cast<int>(i))) operands.push_back(arguments[i]);
+  }
+  const std::optional<Inference> inference = AskPyTorch(Operator::Of(op.recorded), operands);
+  if (!inference || inference->returns.size() != d.call->results.size()) return;
+  for (size_t r = 0; r < inference->returns.size(); ++r) {
+    const c10::ScalarType computed = inference->returns[r].toTensor().scalar_type();
+    const Layout*& layout = d.signature->results[r];
+    layout = InternLayout(computed, layout->sizes(), layout->stride_ref());
+    d.call->results[r] = layout->type;
+    d.kernel->results[r] = computed;
+  }
+}
+
 // Masks among the indices: at::index and its kin replace them by the positions that are true.
 bool HasMasks(const Operator& op, at::ArrayRef<c10::IValue> arguments) {
   if (op.indices < 0) return false;
@@ -398,6 +422,7 @@ SignatureRef Infer(const Operator& op, at::ArrayRef<c10::IValue> arguments, cons
   if (!op.functional_form) d.kernel->mutated = op.mutated;
   const HostCheck check = CheckOnHost(op, *d.call, collected, arguments, inference->returns);
   DescribeResults(op, *inference, d);
+  DescribeTypesBesideOut(op, arguments, d);
   const bool numbers = std::count(collected.layouts.begin(), collected.layouts.end(), nullptr) > 0;
   if (!check.draws && !numbers) s->random_counters = 0;  // other numbers might make it draw
   s->recordable = check.AllowsToRecord(*d.call) && HasKernel(op, *d.call) && !WritesOverItself(op, arguments) &&

@@ -13,6 +13,7 @@
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/conj_physical.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/is_set_to_native.h>
 #include <ATen/ops/neg.h>
@@ -258,6 +259,16 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> NativeBatchNorm(const at::Tensor&
   return at::_native_batch_norm_legit(input, weight, bias, training, momentum, eps);
 }
 
+// PyTorch's own calls the CPU's kernel. The reserve is cuDNN's: empty, as on the CPU.
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> BatchNormNoUpdate(
+    const at::Tensor& input, const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias,
+    const std::optional<at::Tensor>& running_mean, const std::optional<at::Tensor>& running_var, double momentum,
+    double eps) {
+  auto [output, mean, deviation] =
+      NativeBatchNorm(input, weight, bias, running_mean, running_var, /*training=*/false, momentum, eps);
+  return {output, mean, deviation, at::empty({0}, input.options().dtype(at::kByte))};
+}
+
 // PyTorch's own goes to a kernel that only its devices have.
 at::Tensor& ConjPhysical(at::Tensor& self) { return self.is_complex() ? self.copy_(at::conj_physical(self)) : self; }
 
@@ -271,6 +282,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("record_stream", &RecordStream);
   m.impl("conj_physical_", &ConjPhysical);
   m.impl("native_batch_norm", &NativeBatchNorm);
+  m.impl("_batch_norm_no_update", &BatchNormNoUpdate);
   m.impl("empty.memory_format", &Empty);
   m.impl("empty_strided", &EmptyStrided);
   m.impl("_efficientzerotensor", &EfficientZeros);

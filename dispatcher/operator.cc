@@ -153,7 +153,8 @@ Operator::Operator(const c10::OperatorHandle& handle) : op(handle), recorded(han
   seeded = op.hasTag(at::Tag::nondeterministic_seeded);
   data_dependent = op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output);
   structured = out.empty() && IsStructured(op);  // what sizes its own results would be believed to have them
-  any_strides = recorded.hasTag(at::Tag::pointwise) || recorded.hasTag(at::Tag::reduction) || HasStructuredKernel(op);
+  pointwise = recorded.hasTag(at::Tag::pointwise);
+  any_strides = pointwise || recorded.hasTag(at::Tag::reduction) || HasStructuredKernel(op);
   // Numbers alone decide the shape of arange's result.
   bool reads_tensors = false;
   for (size_t i = 0; i < kinds.size(); ++i) {

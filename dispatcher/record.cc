@@ -58,7 +58,8 @@ void WriteMutated(const Operator& op, at::ArrayRef<c10::IValue> arguments, const
       const Layout& result = *s.results[next];
       ValueRef value = std::move(results[next++]);
       if (op.IsOut(m)) ResizeOut(t, result);
-      if (C10_UNLIKELY(t.is_conj() || t.is_neg())) {  // its storage holds the conjugate
+      // Its storage holds the conjugate, or another type than the operator computes in.
+      if (C10_UNLIKELY(t.is_conj() || t.is_neg() || t.scalar_type() != result.scalar_type)) {
         at::AutoDispatchBelowADInplaceOrView guard;
         t.copy_(MakeTensor(std::move(value), InternLayout(result.scalar_type, result.sizes()), t.device().index()));
       } else {

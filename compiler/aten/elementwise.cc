@@ -266,8 +266,8 @@ void RegisterTernary(Registry& r) {
   });
   r.Add({"aten::clamp_min", "aten::clamp_min.Tensor"}, Binary(ir::Max));
   r.Add({"aten::clamp_max", "aten::clamp_max.Tensor"}, Binary(ir::Min));
-  r.Add({"aten::lerp.Scalar", "aten::lerp.Tensor"},
-        [](AtenCall& c) -> Result { return Lerp(c.x(0), c.x(1), c.as(2, c.compute())); });
+  r.Add("aten::lerp.Scalar", [](AtenCall& c) -> Result { return Lerp(c.x(0), c.x(1), c.as(2, c.compute())); });
+  r.Add("aten::lerp.Tensor", [](AtenCall& c) -> Result { return Lerp(c.x(0), c.x(1), c.x(2)); });
   r.Add("aten::addcmul", [](AtenCall& c) -> Result { return c.x(0) + c.as(3, c.compute(), 1) * c.x(1) * c.x(2); });
   r.Add("aten::addcdiv", [](AtenCall& c) -> Result {
     if (!IsFloat(c.compute())) return Result::Decline();

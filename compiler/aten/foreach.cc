@@ -80,12 +80,14 @@ Lowering Fused(bool divide) {
   };
 }
 
-Result LerpLists(AtenCall& c) {  // (self, ends, weight)
+// (self, ends, weight): weights that are tensors are rounded to half types, numbers keep their digits.
+Result LerpLists(AtenCall& c, bool numbers) {
   llvm::SmallVector<Tensor> self = c.tensors(0), end = c.tensors(1), weight = Each(c, 2, self.size()), results;
   if (end.size() != self.size() || weight.size() != self.size()) return Result::Decline();
   for (size_t k = 0; k < self.size(); ++k) {
     DType dtype = Compute(c, k);
-    results.push_back(Lerp(ir::Convert(self[k], dtype), ir::Convert(end[k], dtype), ir::Convert(weight[k], dtype)));
+    Tensor w = numbers ? ir::Convert(weight[k], dtype) : Operand(weight[k], c.result_dtype(k));
+    results.push_back(Lerp(ir::Convert(self[k], dtype), ir::Convert(end[k], dtype), w));
   }
   return results;
 }
@@ -169,7 +171,9 @@ void RegisterForeach(Registry& r) {
     r.Add(std::string("aten::_foreach_addcmul") + overload, Fused(false));
     r.Add(std::string("aten::_foreach_addcdiv") + overload, Fused(true));
   }
-  r.Add({"aten::_foreach_lerp.List", "aten::_foreach_lerp.Scalar", "aten::_foreach_lerp.ScalarList"}, LerpLists);
+  r.Add("aten::_foreach_lerp.List", [](AtenCall& c) { return LerpLists(c, /*numbers=*/false); });
+  r.Add({"aten::_foreach_lerp.Scalar", "aten::_foreach_lerp.ScalarList"},
+        [](AtenCall& c) { return LerpLists(c, /*numbers=*/true); });
   r.Add("aten::_foreach_norm.Scalar", NormOfEach, kStaticScalars);
   r.Add("aten::_foreach_max", [](AtenCall& c) -> Result {
     llvm::SmallVector<Tensor> results;

@@ -81,6 +81,11 @@ KINDS = {
         torch.randn(6),
         torch.rand(6) + 1,
     ),
+    "norm of channels in use, by its own name": (
+        normed_with_gradients,
+        lambda x, m, v, w, b, _: torch.ops.aten._batch_norm_no_update(x, w, b, m, v, 0.1, 1e-5)[0],
+        torch.randn(3, 6),
+    ),
     "norm of narrow channels": (lambda x: F.batch_norm(x, None, None, training=True), torch.randn(4, 6).bfloat16()),
     "norm of groups": (normed_with_gradients, group_norm, torch.randn(2, 6, 5)),
     "norm of groups, strided": (normed_with_gradients, group_norm, torch.randn(6, 2, 5).transpose(0, 1)),

@@ -43,6 +43,25 @@ def test_promotion_with_numbers(dtype, number):
     check(lambda x: (x + number, x * number, number * x), sample(dtype))
 
 
+@pytest.mark.parametrize("out", [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64])
+@pytest.mark.parametrize(
+    "dtype", [torch.bool, torch.uint8, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32]
+)
+def test_a_result_is_of_the_operands_type_before_it_is_of_outs(dtype, out):
+    def program(x):
+        made = torch.zeros(3, 2, dtype=out, device=x.device)
+        torch.mul(x, x, out=made[:, 1])
+        empties = [torch.empty(0, dtype=out, device=x.device) for _ in range(5)]
+        torch.add(x, x, out=empties[0])
+        torch.add(x, 150, alpha=2, out=empties[1])
+        torch.exp(x * 0 + 3, out=empties[2])
+        torch.div(x, 7, out=empties[3])
+        torch.pow(x, 2, out=empties[4])
+        return made, *empties
+
+    check(program, torch.tensor([250, 33000, 2000000011]).to(dtype))
+
+
 @pytest.mark.parametrize("a,b", itertools.product(DTYPES, DTYPES))
 def test_casts(a, b):
     check(lambda x: x.to(b), sample(a))
@@ -74,6 +93,20 @@ def test_ldexp_beyond_the_range_of_the_power_alone(dtype):
     x = torch.tensor([0.0, 1.0, -5.0, 1e-3, 6e4, float("inf"), float("nan")], dtype=dtype).repeat(6, 1)
     e = torch.tensor([[0], [16], [-16], [130], [-140], [5000]]).repeat(1, 7)
     check(lambda x, e: (torch.ldexp(x, e), torch.ldexp(x, e.int()), x.ldexp_(e)), x, e)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_lerp_rounds_weights_that_are_tensors(dtype):
+    start, end = torch.tensor([-700.0, 3.0, 11.0]).to(dtype), torch.tensor([900.0, 250.0, 11.5]).to(dtype)
+    weights = torch.tensor([0.4375, 0.337, 0.8371])  # the first leaves nearly nothing
+    for weight in (*weights, *weights.double(), weights.to(dtype)):
+        check(
+            lambda x, y, w: (*torch._foreach_lerp([x], [y], [w]), torch.lerp(x, y, w), x.lerp_(y, w)),
+            start,
+            end,
+            weight,
+        )
+    check(lambda x, y: torch.lerp(x, y, 0.337), start, end)
 
 
 @pytest.mark.parametrize(
