@@ -309,11 +309,19 @@ TEST_F(TuningTest, TheBudgetIsSavedUpForWhatMaySaveTheProgramMost) {
 
 TEST_F(TuningTest, FragmentsThatWaitForCandidatesDoNotPileUp) {
   Start({{"", "10"}, {"products=1", "10"}}, 1e-9);
-  for (int i = 0; i < 300; ++i) Launch(4, MakeCall(absl::StrCat("test::add_one_", i), 1, type_));
-  int waiting = 0;
-  for (const FragmentRef& entry : engine_->Fragments()) {
-    for (int i = 0; i < 20; ++i) Pretend(*entry, [](int64_t, int) { return 10'000'000; });
+  for (int i = 0; i < 300; ++i) {
+    const CallRef call = MakeCall(absl::StrCat("test::add_one_", i), 1, type_);
+    FragmentRef entry;
+    for (int launch = 0; launch < 100 && (!entry || entry->state != FragmentEntry::State::kReady); ++launch) {
+      Launch(1, call);
+      for (const FragmentRef& other : engine_->Fragments()) {
+        if (other->fragment.nodes[0].call == call) entry = other;
+      }
+    }
+    ASSERT_TRUE(entry && entry->state == FragmentEntry::State::kReady) << i;
+    for (int run = 0; run < 20; ++run) Pretend(*entry, [](int64_t, int) { return 10'000'000; });
   }
+  int waiting = 0;
   for (const FragmentRef& entry : engine_->Fragments()) {
     waiting += entry->tuning.phase == FragmentTuning::Phase::kWaiting ? 1 : 0;
   }
