@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from helpers import EMBEDDED, assert_same, check, compiled
+from helpers import EMBEDDED, EMBEDDED, assert_same, check, compiled
 
 DTYPES = [
     torch.bool,
@@ -59,7 +59,9 @@ def test_a_result_is_of_the_operands_type_before_it_is_of_outs(dtype, out):
         torch.pow(x, 2, out=empties[4])
         return made, *empties
 
-    check(program, torch.tensor([250, 33000, 2000000011]).to(dtype))
+    # A GPU's quotients and exponentials of f32 are one unit off here and there, and still in an f64 result.
+    tolerances = {} if EMBEDDED or out != torch.float64 else {"rtol": 1.3e-6, "atol": 1e-5}
+    check(program, torch.tensor([250, 33000, 2000000011]).to(dtype), **tolerances)
 
 
 @pytest.mark.parametrize("a,b", itertools.product(DTYPES, DTYPES))
