@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from helpers import EMBEDDED, EMBEDDED, assert_same, check, compiled
+from helpers import EMBEDDED, assert_same, check, compiled
 
 DTYPES = [
     torch.bool,
