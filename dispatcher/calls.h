@@ -129,7 +129,9 @@ struct Operator {
 // operands' values.
 struct Collected {
   absl::InlinedVector<uint64_t, 24> words;
-  absl::InlinedVector<ValueRef, 4> values;         // keeps the operands below alive: others may write their tensors
+  absl::InlinedVector<ValueRef, 4> values;  // keeps the operands below alive: others may write their tensors
+  ValueRef held;                            // what the first argument's storage held, where that is not values.front()
+  bool first_is_made = false;               // for this call, of the first argument: a conjugate's values, say
   absl::InlinedVector<at::Tensor, 1> temporaries;  // made for this call: likewise
   absl::InlinedVector<Operand, 8> operands;
   absl::InlinedVector<ScalarSpec, 8> scalars;     // by operand

@@ -126,7 +126,7 @@ void Collected::Collect(const Operator& op, at::ArrayRef<c10::IValue> arguments)
 
 bool Collected::WriteFirst(const at::Tensor& first, ValueRef value) const {
   const c10::TensorImpl& impl = *first.unsafeGetTensorImpl();
-  if (temporaries.empty()) return WriteOver(impl, values.front(), std::move(value));
+  if (!first_is_made) return WriteOver(impl, held ? held : values.front(), std::move(value));
   WriteValue(impl, std::move(value));
   return true;
 }
@@ -170,6 +170,7 @@ void Collected::AddOut(const Operator& op, const at::Tensor& tensor) {
 }
 
 void Collected::AddTemporary(const Operator& op, at::Tensor tensor, bool in_list) {
+  first_is_made |= operands.empty();
   temporaries.push_back(std::move(tensor));
   AddTensor(op, temporaries.back(), in_list);
 }
@@ -196,7 +197,7 @@ void Collected::AddTensor(const Operator& op, const at::Tensor& tensor, bool in_
   TpuStorage::Content content = TpuStorage::Of(impl).content();
   if (!IsWhole(impl, content.layout)) {
     content.layout = LayoutOf(impl);
-    content.value = ReadValue(impl, content.layout);
+    content.value = ReadValue(impl, content.layout, operands.empty() ? &held : nullptr);
   }
   const Layout* layout = content.layout;
   words.push_back(reinterpret_cast<uintptr_t>(layout));

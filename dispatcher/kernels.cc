@@ -195,8 +195,9 @@ at::Tensor CopyFromAndResize(const at::Tensor& self, const at::Tensor& dst) {
   return CopyFrom(self, dst, false);
 }
 
-// Bytes that are copied from a device for one of their elements, rather than that be made a tensor there first.
-constexpr size_t kReadWhole = 64 << 10;
+// Bytes that are copied from a device for one of their elements, rather than that be made a tensor there first: a
+// program of its own for each place.
+constexpr size_t kReadWhole = 16 << 20;
 
 // A storage whose bytes are there is read in place, element by element: a printed tensor costs one read.
 c10::Scalar LocalScalarDense(const at::Tensor& self) {

@@ -140,12 +140,14 @@ void Record(Operator& op, torch::jit::Stack* stack) {
   const size_t n = op.kinds.size();
   const at::ArrayRef<c10::IValue> arguments(stack->data() + stack->size() - n, n);
   if (!op.returns_tensors) return RunNow(op, *stack);
-  Collected collected;
-  collected.Collect(op, arguments);
-  Record(op, collected, stack);
+  while (true) {
+    Collected collected;
+    collected.Collect(op, arguments);
+    if (Record(op, collected, stack)) return;
+  }
 }
 
-void Record(Operator& op, Collected& collected, torch::jit::Stack* stack) {
+bool Record(Operator& op, Collected& collected, torch::jit::Stack* stack) {
   const size_t n = op.kinds.size();
   const at::ArrayRef<c10::IValue> arguments(stack->data() + stack->size() - n, n);
   for (const Overlap& overlap : FindOverlaps(op, arguments)) collected.words.push_back(overlap.word());
@@ -158,11 +160,16 @@ void Record(Operator& op, Collected& collected, torch::jit::Stack* stack) {
                                 " has no lowering, and TORCH_TPU_FALLBACK=error forbids host kernels");
     const auto& layouts = collected.layouts;
     const bool numbers = std::find(layouts.begin(), layouts.end(), nullptr) != layouts.end();
-    if (inferred->refused && numbers) return RunNow(op, *stack);  // others may be right
+    if (inferred->refused && numbers) {  // others may be right
+      RunNow(op, *stack);
+      return true;
+    }
     s = op.Insert(collected.words, std::move(inferred));
   }
-  if (s->expands_masks) return RecordWithPositions(op, stack);
-  if (!s->recordable) return RunNow(op, *stack);
+  if (s->expands_masks || !s->recordable) {
+    s->expands_masks ? RecordWithPositions(op, stack) : RunNow(op, *stack);
+    return true;
+  }
   TORCH_CHECK_NOT_IMPLEMENTED(!s->bounded || Capture::Current() == nullptr, "tpu: ", op.name,
                               " is read at once: it can't be captured");
   if (op.seeded) {
@@ -177,13 +184,14 @@ void Record(Operator& op, Collected& collected, torch::jit::Stack* stack) {
   size_t next = 0;
   torch::jit::Stack returns = s->bounded ? CutResults(op, *s, absl::MakeSpan(results), collected.device)
                                          : Returns(op, arguments, *s, absl::MakeSpan(results), collected.device, &next);
-  if (s->plain && op.Writes(0) && arguments[0].isTensor() && collected.temporaries.empty()) {
-    if (!collected.WriteFirst(arguments[0].toTensor(), std::move(results[next]))) return Record(op, stack);
+  if (s->plain && op.Writes(0) && arguments[0].isTensor()) {
+    if (!collected.WriteFirst(arguments[0].toTensor(), std::move(results[next]))) return false;
   } else {
     WriteMutated(op, arguments, *s, absl::MakeSpan(results), next);
   }
   stack->resize(stack->size() - n);
   for (c10::IValue& v : returns) stack->push_back(std::move(v));
+  return true;
 }
 
 namespace {

@@ -15,8 +15,9 @@ namespace tpu {
 
 // Records the call whose arguments are on the stack, and leaves its returns there.
 void Record(Operator& op, torch::jit::Stack* stack);
-// The same of arguments that have been collected, as reading views records, too. Adds to `collected`.
-void Record(Operator& op, Collected& collected, torch::jit::Stack* stack);
+// The same of arguments that have been collected, as reading views records, too. Adds to `collected`. False, and
+// nothing done, where another thread wrote what was read: collect them again.
+bool Record(Operator& op, Collected& collected, torch::jit::Stack* stack);
 
 // `lowered`: names like "aten::add.Tensor". Their in-place forms are registered too. Operators that are composites for
 // autograd are left to PyTorch. Called once, at load.

@@ -57,7 +57,7 @@ TpuStorage::TpuStorage(size_t bytes, c10::DeviceIndex device)
 
 TpuStorage::TpuStorage(ValueRef value, const Layout* layout, c10::DeviceIndex device)
     : TpuStorage(layout->bytes, device) {
-  Set(std::move(value), layout);
+  Swap(value, layout);  // nobody else has it yet
 }
 
 TpuStorage& TpuStorage::Of(const c10::StorageImpl& storage) {

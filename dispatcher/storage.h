@@ -43,7 +43,7 @@ class TpuStorage final : public c10::StorageImpl {
     return {value_, layout()};
   }
   // content().layout, where the value doesn't matter. Null while uninitialised.
-  const Layout* layout() const { return layout_.load(std::memory_order_relaxed); }
+  const Layout* layout() const { return layout_.load(std::memory_order_acquire); }
   void Set(ValueRef value, const Layout* layout) {
     const std::lock_guard<Lock> lock(lock_);
     Swap(value, layout);
@@ -82,7 +82,7 @@ class TpuStorage final : public c10::StorageImpl {
   // The former value goes to `value`, whose owner drops it once the lock is free.
   void Swap(ValueRef& value, const Layout* layout) {
     std::swap(value_, value);
-    layout_.store(layout, std::memory_order_relaxed);
+    layout_.store(layout, std::memory_order_release);
   }
 
   mutable Lock lock_;

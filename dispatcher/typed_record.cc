@@ -75,7 +75,7 @@ class TypedRecorder final : public c10::OperatorKernel {
   Result Boxed(Operator& op, Collected& collected, Args... args) {
     torch::jit::Stack stack;
     (stack.emplace_back(args), ...);
-    Record(op, collected, &stack);
+    if (!Record(op, collected, &stack)) Record(op, &stack);
     if constexpr (std::is_reference_v<Result>) {
       return std::get<0>(std::tie(args...));
     } else {

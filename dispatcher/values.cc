@@ -103,6 +103,14 @@ bool Covers(const c10::TensorImpl& tensor, const TpuStorage& storage, const Layo
   return tensor.storage_offset() == 0 && layout->dense && layout->bytes == storage.nbytes();
 }
 
+// Of what lies row-major in the storage. False, and nothing written, where that holds another value meanwhile.
+bool WritePart(const c10::TensorImpl& tensor, const Layout* layout, TpuStorage& storage,
+               const TpuStorage::Content& base, const ValueRef& value) {
+  ValueRef updated = RecordOne(WindowCall(true, base.layout, layout, tensor.storage_offset()),
+                               {{base.value.get(), 0}, {value.get(), 0}}, DeviceOf(storage));
+  return storage.Replace(base.value, std::move(updated), base.layout);
+}
+
 }  // namespace
 
 const Layout* LayoutOf(const c10::TensorImpl& tensor) {
@@ -115,19 +123,22 @@ const Layout* LayoutOf(const c10::TensorImpl& tensor) {
 
 ValueRef RowMajorValue(TpuStorage& storage) { return EnsureRowMajor(storage, c10::ScalarType::Byte).value; }
 
-ValueRef ReadValue(const c10::TensorImpl& tensor, const Layout* layout) {
+ValueRef ReadValue(const c10::TensorImpl& tensor, const Layout* layout, ValueRef* held) {
   TpuStorage& storage = TpuStorage::Of(tensor);
   if (storage.layout() == nullptr && Covers(tensor, storage, layout)) {
     storage.Replace(nullptr, MakeReadyValue(layout, DeviceOf(storage)), layout);
   }
   TpuStorage::Content content = storage.content();
-  if (layout == content.layout && tensor.storage_offset() == 0) return std::move(content.value);
+  const auto lies_so = [&] {
+    if (content.layout == nullptr || tensor.storage_offset() != 0) return false;
+    // Else strides differ only where a size is 1.
+    return layout == content.layout ||
+           (layout->type == content.layout->type && layout->row_major && content.layout->row_major);
+  };
+  if (layout->bytes != 0 && !lies_so()) content = EnsureRowMajor(storage, layout->scalar_type);
+  if (held != nullptr) *held = content.value;
+  if (lies_so()) return std::move(content.value);
   if (layout->bytes == 0) return MakeReadyValue(layout, DeviceOf(storage));
-  if (content.layout != nullptr && layout->type == content.layout->type && tensor.storage_offset() == 0 &&
-      layout->row_major && content.layout->row_major) {
-    return std::move(content.value);  // strides differ only where a size is 1
-  }
-  content = EnsureRowMajor(storage, layout->scalar_type);
   return RecordOne(WindowCall(false, content.layout, layout, tensor.storage_offset()), {{content.value.get(), 0}},
                    DeviceOf(storage));
 }
@@ -135,25 +146,19 @@ ValueRef ReadValue(const c10::TensorImpl& tensor, const Layout* layout) {
 void WriteValue(const c10::TensorImpl& tensor, ValueRef value) {
   TpuStorage& storage = TpuStorage::Of(tensor);
   const Layout* layout = LayoutOf(tensor);
+  if (Covers(tensor, storage, layout)) return storage.Set(std::move(value), layout);
   if (layout->bytes == 0) return;
-  if (Covers(tensor, storage, layout)) {
-    storage.Set(std::move(value), layout);
-    return;
-  }
-  while (true) {  // until no other thread wrote to the storage meanwhile
-    const TpuStorage::Content base = EnsureRowMajor(storage, layout->scalar_type);
-    ValueRef updated = RecordOne(WindowCall(true, base.layout, layout, tensor.storage_offset()),
-                                 {{base.value.get(), 0}, {value.get(), 0}}, DeviceOf(storage));
-    if (storage.Replace(base.value, std::move(updated), base.layout)) return;
+  while (!WritePart(tensor, layout, storage, EnsureRowMajor(storage, layout->scalar_type), value)) {
   }
 }
 
-bool WriteOver(const c10::TensorImpl& tensor, const ValueRef& read, ValueRef value) {
+bool WriteOver(const c10::TensorImpl& tensor, const ValueRef& held, ValueRef value) {
   TpuStorage& storage = TpuStorage::Of(tensor);
-  const Layout* layout = storage.layout();
-  if (IsWhole(tensor, layout)) return storage.Replace(read, std::move(value), layout);
-  WriteValue(tensor, std::move(value));
-  return true;
+  const Layout* layout = LayoutOf(tensor);
+  if (Covers(tensor, storage, layout)) return storage.Replace(held, std::move(value), layout);
+  if (layout->bytes == 0) return true;
+  const TpuStorage::Content base = EnsureRowMajor(storage, layout->scalar_type);
+  return base.value == held && WritePart(tensor, layout, storage, base, value);
 }
 
 at::Tensor MakeTensor(ValueRef value, const Layout* layout, c10::DeviceIndex device) {

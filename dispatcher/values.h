@@ -23,15 +23,16 @@ inline bool IsWhole(const c10::TensorImpl& tensor, const Layout* layout) {
          layout->Is(c10::typeMetaToScalarType(tensor.dtype()), tensor.sizes(), tensor.strides());
 }
 // The tensor's elements, logical and row-major. `layout` is LayoutOf(tensor).
-ValueRef ReadValue(const c10::TensorImpl& tensor, const Layout* layout);
+// `held`: what its storage held then.
+ValueRef ReadValue(const c10::TensorImpl& tensor, const Layout* layout, ValueRef* held = nullptr);
 inline ValueRef ReadValue(const c10::TensorImpl& tensor) { return ReadValue(tensor, LayoutOf(tensor)); }
 // The storage's bytes in their physical order.
 ValueRef RowMajorValue(TpuStorage& storage);
 // Makes `value` (of the tensor's sizes and dtype) the tensor's elements.
 void WriteValue(const c10::TensorImpl& tensor, ValueRef value);
-// The same for a value that was made of `read`, the tensor's own. False, and nothing written, where another thread
-// wrote the tensor since that was read.
-bool WriteOver(const c10::TensorImpl& tensor, const ValueRef& read, ValueRef value);
+// The same for a value that was made of the tensor's own while its storage held `held`. False, and nothing written,
+// where another thread wrote to the storage since.
+bool WriteOver(const c10::TensorImpl& tensor, const ValueRef& held, ValueRef value);
 
 // A new tensor over a new storage holding `value`.
 at::Tensor MakeTensor(ValueRef value, const Layout* layout, c10::DeviceIndex device);

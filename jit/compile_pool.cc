@@ -458,6 +458,7 @@ absl::StatusOr<std::unique_ptr<Executable>> CompilePool::CompileSingle(const Cal
       Metrics::Get().disk_cache_hits.fetch_add(1, std::memory_order_relaxed);
       return loaded;
     }
+    if (absl::IsResourceExhausted(loaded.status())) return loaded;
   }
   const Clock::time_point start = Clock::now();
   const absl::StatusOr<Program> program = CompileFragment(fragment, {}, key);

@@ -78,6 +78,7 @@ void Tuner::End(FragmentEntry& entry, const Turn& turn, bool measurable, int64_t
     const int64_t runs = profile.runs.load(std::memory_order_relaxed);
     if (runs < kLeastRuns || t.phase.load(std::memory_order_relaxed) != Phase::kWatching) return;
     const int64_t total = profile.nanoseconds.load(std::memory_order_relaxed);
+    if (total < t.not_before.load(std::memory_order_relaxed)) return;
     if (total + t.profile.nanoseconds[1] < after_ || total / runs < after_ / kMostRuns) return;
     Phase watching = Phase::kWatching;
     if (t.phase.compare_exchange_strong(watching, Phase::kWaiting)) Wait(entry);
@@ -187,7 +188,7 @@ void Tuner::Advance() {
     finished ? Finish(*entry) : KeepDecided(*entry);
     return finished;
   });
-  GiveUpLeast(waiting);
+  SendBackLeast(waiting);
   const int64_t start = ThreadNanoseconds();
   int64_t next = launched_.load(std::memory_order_relaxed);  // where programs are fixed: once they aren't
   const FragmentRef first = engine_.fixed() ? FragmentRef() : Take(waiting, next);
@@ -215,7 +216,7 @@ void Tuner::Advance() {
   }
 }
 
-void Tuner::GiveUpLeast(std::vector<FragmentRef>& waiting) {
+void Tuner::SendBackLeast(std::vector<FragmentRef>& waiting) {
   if (waiting.size() <= kMostWaiting) return;
   std::vector<std::pair<double, FragmentRef>> by_worth;
   for (FragmentRef& entry : waiting) by_worth.emplace_back(WorthOf(*entry), std::move(entry));
@@ -226,7 +227,9 @@ void Tuner::GiveUpLeast(std::vector<FragmentRef>& waiting) {
     if (i < kMostWaiting) {
       waiting.push_back(std::move(by_worth[i].second));
     } else {
-      by_worth[i].second->tuning.phase.store(Phase::kFinished, std::memory_order_release);
+      FragmentEntry& least = *by_worth[i].second;
+      least.tuning.not_before = 2 * least.profile[1].nanoseconds;
+      least.tuning.phase.store(Phase::kWatching, std::memory_order_release);
     }
   }
 }

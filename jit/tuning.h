@@ -46,6 +46,7 @@ struct FragmentTuning {
   enum class Phase : uint8_t { kWatching, kWaiting, kMeasuring, kFinished };
 
   std::atomic<Phase> phase{Phase::kWatching};
+  std::atomic<int64_t> not_before{0};  // nanoseconds of launches, where others were worth more
   // What compiling it took of a thread. This and `key` are set before it is first launched compiled.
   std::atomic<int64_t> compile_nanoseconds{0};
   std::string key;  // of the untuned program; "" before the pool has looked for one
@@ -103,9 +104,10 @@ class Tuner {
   int64_t BudgetedAt(int64_t cost) const;  // nanoseconds of launches
   // What its next candidate may save of all launches, for what it costs.
   static double WorthOf(const FragmentEntry& entry);
+  // Those that are worth least, beyond how many may wait, are watched again.
+  void SendBackLeast(std::vector<FragmentRef>& waiting);
   // Takes the one out that is worth most, or says when that will be affordable; those for which the backend offers
   // nothing end.
-  void GiveUpLeast(std::vector<FragmentRef>& waiting);
   FragmentRef Take(std::vector<FragmentRef>& waiting, int64_t& next);
   void List(FragmentEntry& entry);
   std::shared_ptr<TuningTrial> MakeTrial(FragmentEntry& entry);

@@ -65,9 +65,10 @@ absl::Status CollectiveLaunch::RunInPlace(absl::Span<Argument> arguments, absl::
   }
   for (size_t i = 0; i < targets_.size(); ++i) {
     const Slice& t = targets_[i];
-    if (t.in_place >= 0 && arguments[t.in_place].donated &&
-        arguments[t.in_place].buffer->bytes() == types_[i]->bytes()) {
-      results[i] = arguments[t.in_place].buffer;
+    const Argument* const over = t.in_place >= 0 ? &arguments[t.in_place] : nullptr;
+    if (over != nullptr && over->donated && over->buffer->ref_count() == 1 &&
+        over->buffer->bytes() == types_[i]->bytes()) {
+      results[i] = over->buffer;
     } else {
       absl::StatusOr<BufferRef> buffer = device_.MakeValue(*types_[i], nullptr);
       if (!buffer.ok()) return buffer.status();

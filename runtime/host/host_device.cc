@@ -32,7 +32,6 @@ int64_t MachineMemory() {
   return bytes;
 }
 
-// A field of /proc/cpuinfo, of the first processor.
 class HostDevice final : public Device {
  public:
   HostDevice(int index, int64_t memory_bytes, CodeLoader* loader)

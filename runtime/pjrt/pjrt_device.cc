@@ -46,7 +46,6 @@ std::string BuildOf(const std::string& path) {
   return absl::StrCat(file.st_size, ".", file.st_mtime);
 }
 
-// A CPU's executable is code for this CPU.
 // Not every plugin counts.
 std::optional<PJRT_Device_MemoryStats_Args> StatsOf(const Client& client, PJRT_Device* device) {
   auto args = TPU_PJRT_ARGS(PJRT_Device_MemoryStats);

@@ -47,6 +47,17 @@ def all_dtypes(rank, world):
             same(tpu, functools.reduce(MEANING[op], inputs))
 
 
+def copies(rank, world):
+    """What is reduced in place shares no memory with what it was copied from."""
+    for shape in (4096,), (64, 64):
+        x = torch.full((4096,), rank + 1.0).to("tpu") * 1
+        for _ in range(3):
+            z = x.reshape(64, 64).reshape(shape).clone()
+            dist.all_reduce(z)
+            same(x, torch.full((4096,), rank + 1.0))
+            same(z, torch.full(shape, world * (world + 1) / 2))
+
+
 def averages(rank, world):
     for dtype in FLOATS:
         x = values(rank, (33,), dtype).to("tpu")
@@ -358,6 +369,7 @@ def subgroups(rank, world):
 CHECKS = [
     all_dtypes,
     averages,
+    copies,
     reductions_to_parts,
     every_dtype_moves,
     bools_and_complex,

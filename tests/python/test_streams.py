@@ -237,6 +237,20 @@ def test_threads_add_to_one_tensor():
     assert shared.tolist() == [3 * 4 * 400] * 16
 
 
+@pytest.mark.parametrize("lies", ["whole", "row"])
+@pytest.mark.parametrize("index", ["cpu", "tpu"])
+def test_threads_put_elements_of_one_tensor(lies, index):
+    tensor = torch.zeros(400, device="tpu") if lies == "whole" else torch.zeros(2, 400, device="tpu")[1]
+    places, one = [torch.tensor([i], device=index) for i in range(400)], torch.ones(1, device="tpu")
+
+    def put(k):
+        for i in range(100):
+            tensor.index_put_((places[100 * k + i],), one)
+
+    in_threads(put)
+    assert tensor.sum().item() == 400
+
+
 def test_threads_read_what_another_trains():
     """Actors beside a learner: what they read is a value of some step, and none is gone before they read it."""
     model = torch.nn.Linear(8, 4).to("tpu")

@@ -420,7 +420,7 @@ TEST_F(TuningTest, OperationsOfANewFragmentAreCompiledOnce) {
   const auto call = MakeCall("test::program", 1, type_);
   call->needs_program = true;
   Launch(1, call);
-  EXPECT_EQ(Counters()["launches_tier0"], 1);
+  EXPECT_EQ(Counters()["launches_tier0"] + Counters()["launches_tier1"], 1);  // under load its program may be first
   EXPECT_EQ(Counters()["compiles"], 1);
 }
 
