@@ -184,7 +184,7 @@ bool Record(Operator& op, Collected& collected, torch::jit::Stack* stack) {
   size_t next = 0;
   torch::jit::Stack returns = s->bounded ? CutResults(op, *s, absl::MakeSpan(results), collected.device)
                                          : Returns(op, arguments, *s, absl::MakeSpan(results), collected.device, &next);
-  if (s->plain && op.Writes(0) && arguments[0].isTensor()) {
+  if (s->plain && op.Writes(0) && arguments[0].isTensor() && !collected.first_is_made) {
     if (!collected.WriteFirst(arguments[0].toTensor(), std::move(results[next]))) return false;
   } else {
     WriteMutated(op, arguments, *s, absl::MakeSpan(results), next);
