@@ -13,6 +13,18 @@ namespace py = pybind11;
 
 namespace {
 
+// describe(record, row) for each of them.
+template <typename Record, typename Describe>
+py::list Rows(const std::vector<Record>& records, Describe describe) {
+  py::list rows;
+  for (const Record& record : records) {
+    py::dict row;
+    describe(record, row);
+    rows.append(row);
+  }
+  return rows;
+}
+
 py::list HostKernels() {
   py::list result;
   for (const HostKernelRecord& kernel : Metrics::Get().HostKernels()) {
@@ -22,31 +34,23 @@ py::list HostKernels() {
 }
 
 py::list Cuts() {
-  py::list result;
-  for (const CutRecord& cut : Metrics::Get().Cuts()) {
-    py::dict entry;
-    entry["reason"] = NameOf(cut.reason);
-    entry["where"] = cut.where;
-    entry["what"] = cut.what;
-    entry["ops"] = cut.ops;
-    entry["count"] = cut.count;
-    result.append(entry);
-  }
-  return result;
+  return Rows(Metrics::Get().Cuts(), [](const CutRecord& cut, py::dict& row) {
+    row["reason"] = NameOf(cut.reason);
+    row["where"] = cut.where;
+    row["what"] = cut.what;
+    row["ops"] = cut.ops;
+    row["count"] = cut.count;
+  });
 }
 
 py::list Compiles() {
-  py::list result;
-  for (const CompileRecord& compile : Metrics::Get().Compiles()) {
-    py::dict entry;
-    entry["key"] = compile.key;
-    entry["summary"] = compile.summary;
-    entry["outcome"] = compile.outcome;
-    entry["milliseconds"] = compile.milliseconds;
-    entry["ops"] = compile.ops;
-    result.append(entry);
-  }
-  return result;
+  return Rows(Metrics::Get().Compiles(), [](const CompileRecord& compile, py::dict& row) {
+    row["key"] = compile.key;
+    row["summary"] = compile.summary;
+    row["outcome"] = compile.outcome;
+    row["milliseconds"] = compile.milliseconds;
+    row["ops"] = compile.ops;
+  });
 }
 
 py::list Fragments() {
@@ -65,66 +69,50 @@ py::list Fragments() {
     }
     entry["runs"] = runs;
     entry["milliseconds"] = milliseconds;
-    py::list decisions;
     std::lock_guard<std::mutex> lock(fragment->tuning.mutex);
-    for (const Decision& decision : fragment->tuning.profile.decisions) {
-      py::dict row;
+    entry["decisions"] = Rows(fragment->tuning.profile.decisions, [](const Decision& decision, py::dict& row) {
       row["candidate"] = decision.candidate;
       row["before"] = static_cast<double>(decision.before) / 1e6;
       row["after"] = static_cast<double>(decision.after) / 1e6;
       row["adopted"] = decision.adopted;
-      decisions.append(row);
-    }
+    });
     entry["tuning"] = fragment->tuning.profile.tuning;
-    entry["decisions"] = decisions;
     entry["finished"] = fragment->tuning.profile.finished;
     std::vector<KernelTime> times = fragment->KernelTimes();
     if (times.empty()) times = fragment->tuning.profile.kernels;
-    py::list kernels;
-    for (const KernelTime& kernel : times) {
-      py::dict row;
+    entry["kernels"] = Rows(times, [](const KernelTime& kernel, py::dict& row) {
       row["kernel"] = kernel.label;
       row["launches"] = kernel.runs;
       row["milliseconds"] = static_cast<double>(kernel.nanoseconds) / 1e6;
       row["bytes"] = kernel.bytes;
-      kernels.append(row);
-    }
-    entry["kernels"] = kernels;
+    });
     result.append(entry);
   }
   return result;
 }
 
 py::list Clusters() {
-  py::list result;
-  if (!Engine::IsInitialized()) return result;
-  for (const ClusterRecord& cluster : Engine::Get().Clusters()) {
-    py::dict entry;
-    entry["summary"] = cluster.summary;
-    entry["where"] = cluster.where;
-    entry["outcome"] = cluster.outcome;
-    entry["parts"] = cluster.parts;
-    entry["ops"] = cluster.ops;
-    entry["before"] = cluster.before_ms;
-    entry["after"] = cluster.after_ms;
-    entry["followed"] = cluster.followed;
-    entry["wrong_guesses"] = cluster.wrong_guesses;
-    result.append(entry);
-  }
-  return result;
+  if (!Engine::IsInitialized()) return py::list();
+  return Rows(Engine::Get().Clusters(), [](const ClusterRecord& cluster, py::dict& row) {
+    row["summary"] = cluster.summary;
+    row["where"] = cluster.where;
+    row["outcome"] = cluster.outcome;
+    row["parts"] = cluster.parts;
+    row["ops"] = cluster.ops;
+    row["before"] = cluster.before_ms;
+    row["after"] = cluster.after_ms;
+    row["followed"] = cluster.followed;
+    row["wrong_guesses"] = cluster.wrong_guesses;
+  });
 }
 
 py::list FlagTable() {
-  py::list result;
-  for (const FlagInfo& flag : Flags::All()) {
-    py::dict entry;
-    entry["name"] = flag.name;
-    entry["default"] = flag.default_value;
-    entry["meaning"] = flag.meaning;
-    entry["value"] = flag.value;
-    result.append(entry);
-  }
-  return result;
+  return Rows(Flags::All(), [](const FlagInfo& flag, py::dict& row) {
+    row["name"] = flag.name;
+    row["default"] = flag.default_value;
+    row["meaning"] = flag.meaning;
+    row["value"] = flag.value;
+  });
 }
 
 }  // namespace

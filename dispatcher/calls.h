@@ -146,8 +146,9 @@ struct Collected {
   // Reads the arguments' values, uploading CPU tensors where PyTorch allows them. Raises for tensors elsewhere.
   void Collect(const Operator& op, at::ArrayRef<c10::IValue> arguments);
 
-  // Makes `value`, which the call made, the elements of the first argument. False, and nothing written, where another
-  // thread wrote that since it was read here: the call is to be made again.
+  // Makes `value`, which the call made, the elements of the first argument, which was read as it is (not
+  // first_is_made). False, and nothing written, where another thread wrote that since it was read here: the call is to
+  // be made again.
   bool WriteFirst(const at::Tensor& first, ValueRef value) const;
 
  private:

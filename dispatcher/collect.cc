@@ -125,10 +125,7 @@ void Collected::Collect(const Operator& op, at::ArrayRef<c10::IValue> arguments)
 }
 
 bool Collected::WriteFirst(const at::Tensor& first, ValueRef value) const {
-  const c10::TensorImpl& impl = *first.unsafeGetTensorImpl();
-  if (!first_is_made) return WriteOver(impl, held ? held : values.front(), std::move(value));
-  WriteValue(impl, std::move(value));
-  return true;
+  return WriteOver(*first.unsafeGetTensorImpl(), held ? held : values.front(), std::move(value));
 }
 
 void Collected::Finish(const Operator& op) {

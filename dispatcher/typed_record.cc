@@ -34,7 +34,8 @@ class TypedRecorder final : public c10::OperatorKernel {
       size_t argument = 0;
       (collected.Add(op, argument++, args), ...);
       collected.Finish(op);
-      if (C10_UNLIKELY(WritesOthers(args...))) return Boxed(op, collected, args...);
+      if (C10_UNLIKELY(WritesOthers(args...) || (std::is_reference_v<Result> && collected.first_is_made)))
+        return Boxed(op, collected, args...);
       const SignatureRef& s = op.Find(collected.words);
       if (C10_UNLIKELY(s == nullptr || !s->plain)) return Boxed(op, collected, args...);
       ValueRef result;

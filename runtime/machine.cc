@@ -31,11 +31,12 @@ std::string CpuInfo(const char* field) {
   return "";
 }
 
-absl::Status OutOfMemory(const std::string& device, int64_t bytes, const MemoryStats& stats) {
+absl::Status OutOfMemory(const std::string& device, uint64_t bytes, const MemoryStats& stats) {
   return absl::ResourceExhaustedError(absl::StrCat(
-      "TPU out of memory. Tried to allocate ", Bytes(bytes), ". ", device, " has a total capacity of ",
-      Bytes(stats.limit_bytes), " of which ", Bytes(std::max<int64_t>(0, stats.limit_bytes - stats.allocated_bytes)),
-      " is free. ", Bytes(stats.allocated_bytes), " is allocated, and ",
+      "TPU out of memory. Tried to allocate ", Bytes(static_cast<int64_t>(std::min<uint64_t>(bytes, INT64_MAX))), ". ",
+      device, " has a total capacity of ", Bytes(stats.limit_bytes), " of which ",
+      Bytes(std::max<int64_t>(0, stats.limit_bytes - stats.allocated_bytes)), " is free. ",
+      Bytes(stats.allocated_bytes), " is allocated, and ",
       Bytes(std::max<int64_t>(0, stats.reserved_bytes - stats.allocated_bytes)), " is reserved but unallocated."));
 }
 

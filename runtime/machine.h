@@ -13,6 +13,6 @@ namespace tpu {
 std::string CpuInfo(const char* field);
 
 // ResourceExhausted in torch.cuda's words: `bytes` more did not fit `device` ("tpu:0"), which holds what `stats` say.
-absl::Status OutOfMemory(const std::string& device, int64_t bytes, const MemoryStats& stats);
+absl::Status OutOfMemory(const std::string& device, uint64_t bytes, const MemoryStats& stats);
 
 }  // namespace tpu

@@ -106,7 +106,7 @@ absl::StatusOr<Allocator::Allocation> Allocator::Allocate(size_t bytes) {
   const size_t taken = small ? BytesOfClass(c) : bytes > limit ? bytes : RoundUp(bytes, kPage);
   if (taken > limit || static_cast<size_t>(stats_.allocated_bytes) > limit - taken) {
     ++stats_.num_ooms;
-    return OutOfMemory(name_, static_cast<int64_t>(std::min<size_t>(bytes, INT64_MAX)), stats_);
+    return OutOfMemory(name_, bytes, stats_);
   }
   Allocation result;
   if (small) {
@@ -118,7 +118,7 @@ absl::StatusOr<Allocator::Allocation> Allocator::Allocate(size_t bytes) {
   }
   if (result.data == nullptr) {
     ++stats_.num_ooms;
-    return OutOfMemory(name_, static_cast<int64_t>(std::min<size_t>(bytes, INT64_MAX)), stats_);
+    return OutOfMemory(name_, bytes, stats_);
   }
   ++stats_.num_allocs;
   Account(taken);

@@ -8,7 +8,7 @@ absl::Status Memory::Take(int64_t bytes) {
   std::lock_guard lock(mutex_);
   if (stats_.allocated_bytes + bytes > stats_.limit_bytes) {
     ++stats_.num_ooms;
-    return OutOfMemory(name_, bytes, Counted());
+    return OutOfMemory(name_, static_cast<uint64_t>(bytes), Counted());
   }
   ++stats_.num_allocs;
   ++stats_.num_system_allocs;

@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import assert_same, check, on_both, run_python
+from helpers import EMBEDDED, assert_same, check, on_both, run_python
 from torch.profiler import ProfilerActivity, profile
 
 sizes = itertools.count(1000)  # no test before had them
@@ -367,6 +367,27 @@ def test_what_is_lazily_conjugated_is_written_conjugated(write):
 
     x = torch.randn(3, 3, dtype=torch.complex64).triu() + 3 * torch.eye(3)
     check(program, torch.randn(3, 3, dtype=torch.complex64), x, torch.randn(3, 3, dtype=torch.complex64))
+
+
+@pytest.mark.parametrize("out", [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64])
+@pytest.mark.parametrize(
+    "dtype", [torch.bool, torch.uint8, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32]
+)
+def test_a_result_is_of_the_operands_type_before_it_is_of_outs(dtype, out):
+    def program(x):
+        made = torch.zeros(3, 2, dtype=out, device=x.device)
+        torch.mul(x, x, out=made[:, 1])
+        empties = [torch.empty(0, dtype=out, device=x.device) for _ in range(5)]
+        torch.add(x, x, out=empties[0])
+        torch.add(x, 150, alpha=2, out=empties[1])
+        torch.exp(x * 0 + 3, out=empties[2])
+        torch.div(x, 7, out=empties[3])
+        torch.pow(x, 2, out=empties[4])
+        return made, *empties
+
+    # A GPU's quotients and exponentials of f32 are one unit off here and there, and still in an f64 result.
+    tolerances = {} if EMBEDDED or out != torch.float64 else {"rtol": 1.3e-6, "atol": 1e-5}
+    check(program, torch.tensor([250, 33000, 2000000011]).to(dtype), **tolerances)
 
 
 def test_observers_give_what_they_write_its_size():
