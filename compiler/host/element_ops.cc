@@ -290,7 +290,9 @@ Value* ElementOps::Apply(mlir::Operation* op, llvm::ArrayRef<Value*> operands) {
     return FromMemory(to, b_.CreateBitCast(stored, Like(stored, MemoryType(to, 1))));
   }
   Value* result = operands.size() == 1 ? Unary(op, from, operands[0]) : Binary(op, from, operands[0], operands[1]);
-  return result == nullptr ? nullptr : Round(to, result);
+  if (result == nullptr || mlir::isa<ir::NegOp, ir::AbsOp, ir::MaxOp, ir::MinOp>(op))
+    return result;  // one it was given
+  return Round(to, result);
 }
 
 Value* ElementOps::Combine(Fold fold, mlir::Type t, Value* a, Value* b) {

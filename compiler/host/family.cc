@@ -117,7 +117,8 @@ absl::StatusOr<Program> CompileFamily(absl::Span<const mlir::ModuleOp> modules, 
   }
   std::vector<Plan> plans;
   for (mlir::func::FuncOp function : functions) {
-    auto plan = BuildOpenPlan(function, [&](Operation* op, const KernelWriter&) { return compiled.lookup(op); });
+    auto plan = BuildOpenPlan(
+        function, [&](Operation* op, const KernelWriter&, std::optional<int64_t>) { return compiled.lookup(op); });
     if (!plan.ok()) return plan.status();
     plans.push_back(*std::move(plan));
   }

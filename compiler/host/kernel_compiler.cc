@@ -70,11 +70,21 @@ absl::StatusOr<KernelCode> CodeOf(llvm::Module& module, const std::string& text)
 
 }  // namespace
 
-absl::StatusOr<CompiledKernel> CompileKernel(const KernelWriter& write) {
+absl::StatusOr<CompiledKernel> CompileKernel(const KernelWriter& write, std::optional<int64_t> open) {
   llvm::LLVMContext context;
   llvm::Module module("kernel", context);
   CompiledKernel kernel;
-  kernel.shape = write(module, nullptr);
+  if (open) {
+    KernelNumbers numbers;
+    llvm::Module draft("kernel", context);
+    write(draft, &numbers);
+    for (int64_t asked : numbers.asked) numbers.parameters.push_back(asked == *open ? 0 : -1);
+    numbers.asked.clear();
+    kernel.parameters = {*open};
+    kernel.shape = write(module, &numbers);
+  } else {
+    kernel.shape = write(module, nullptr);
+  }
   auto code = CodeOf(module, TextOf(module));
   if (!code.ok()) return code.status();
   kernel.code = *std::move(code);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -19,7 +20,8 @@ struct CompiledKernel {
 };
 // Fills the module and says its shape.
 using KernelWriter = std::function<KernelShape(llvm::Module&, KernelNumbers*)>;
-absl::StatusOr<CompiledKernel> CompileKernel(const KernelWriter& write);
+// `open`: a number that is a parameter of the code, so that kernels which differ in that alone share it.
+absl::StatusOr<CompiledKernel> CompileKernel(const KernelWriter& write, std::optional<int64_t> open);
 // One code for a kernel at several sizes, each with parameters of its own. FailedPrecondition where the kernels differ
 // in more than numbers.
 absl::StatusOr<std::vector<CompiledKernel>> CompileKernelFamily(const std::vector<KernelWriter>& write);

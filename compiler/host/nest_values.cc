@@ -16,6 +16,8 @@ constexpr int64_t kLongSum = 256;        // of f32, in one accumulator
 constexpr int64_t kLine = 64;            // bytes of a cache line
 constexpr int64_t kLeastRun = 16 << 10;  // bytes read one after another, for which what lies ahead is asked for
 
+constexpr int kRoundedDepth = 6;  // at most 2 to its power nodes are looked at
+
 // Of a constant that may be a size (what a mean divides by).
 std::optional<int64_t> WholeNumber(const NestNode& constant) {
   constexpr double kMostExact = 1 << 24;
@@ -406,6 +408,26 @@ Value* NestValues::Choose(const NestNode& node, Value* at, size_t begin, size_t 
   return value;
 }
 
+bool NestValues::IsRounded(int id, mlir::FloatType half, int depth) const {
+  const NestNode& node = nest_.nodes[id];
+  if (node.type == half) return true;
+  if (node.kind == Kind::kConstant) {
+    llvm::APFloat value = mlir::cast<mlir::DenseElementsAttr>(node.value).getSplatValue<llvm::APFloat>();
+    bool loses = false;
+    value.convert(half.getFloatSemantics(), llvm::APFloat::rmNearestTiesToEven, &loses);
+    return !loses;
+  }
+  const auto operands = [&](size_t first) {
+    return depth > 0 && llvm::all_of(llvm::ArrayRef(node.operands).drop_front(first),
+                                     [&](int operand) { return IsRounded(operand, half, depth - 1); });
+  };
+  if (node.kind == Kind::kSelect) return operands(1);
+  if (node.kind != Kind::kOp) return false;
+  if (mlir::isa<ir::ConvertOp>(node.op)) return nest_.nodes[node.operands[0]].type == half;
+  if (mlir::isa<ir::SelectOp>(node.op)) return operands(1);
+  return mlir::isa<ir::NegOp, ir::AbsOp, ir::MaxOp, ir::MinOp>(node.op) && operands(0);
+}
+
 Value* NestValues::Compute(int id) {
   const NestNode& node = nest_.nodes[id];
   if (auto it = scratch_.find(id); it != scratch_.end() && node.phase < pass_) {
@@ -462,6 +484,11 @@ Value* NestValues::Compute(int id) {
   if (mlir::isa<ir::RequireOp>(node.op)) {
     CheckRequirement(operands[1]);
     return operands[0];
+  }
+  auto half = mlir::dyn_cast<mlir::FloatType>(node.type);
+  if (mlir::isa<ir::ConvertOp>(node.op) && half && half.getWidth() == 16 &&
+      nest_.nodes[node.operands[0]].type.isF32() && IsRounded(node.operands[0], half, kRoundedDepth)) {
+    return operands[0];  // in registers both are f32
   }
   return ops_.Apply(node.op, operands);
 }

@@ -99,6 +99,8 @@ class NestValues : protected KernelFrame {
   llvm::DenseMap<int, int> first_pass_;  // of the loads: the pass that brings them to the cache
 
   Value* Compute(int node);
+  // Whether `half` holds the node's float value as it is. Looks at no more than `depth` operations behind it.
+  bool IsRounded(int node, mlir::FloatType half, int depth) const;
   Value* Choose(const NestNode& node, Value* at, size_t begin, size_t end);
   Value* LoadAt(int id);
   Value* LoadEverySecond(const NestNode& node);

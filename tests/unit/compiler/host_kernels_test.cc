@@ -39,6 +39,50 @@ TEST(Pointwise, EverySizeOfTail) {
   }
 }
 
+TEST(Pointwise, SizesShareOneCode) {
+  constexpr char kText[] = R"(
+    func.func @fragment(%a: tensor<640000xf32>, %b: tensor<1280000xf32>) -> (tensor<640000xf32>, tensor<1280000xf32>) {
+      %0 = tpu.mul %a, %a : tensor<640000xf32>
+      %1 = tpu.mul %b, %b : tensor<1280000xf32>
+      return %0, %1 : tensor<640000xf32>, tensor<1280000xf32> })";
+  const std::vector<Step> steps = StepsOf(kText);
+  ASSERT_EQ(steps.size(), 2u);
+  EXPECT_EQ(steps[0].kernel.kernel, steps[1].kernel.kernel);
+  const auto a = Ramp(640000), b = Ramp(1280000);
+  for (size_t i = 0; i < 2; ++i) {
+    std::vector<float> want = i == 0 ? a : b;
+    for (float& x : want) x *= x;
+    EXPECT_EQ(RunFor<float>(kText, {Pack(a), Pack(b)}, i), want);
+  }
+}
+
+TEST(Pointwise, WhatAHalfTypeHoldsStaysItsBits) {
+  std::vector<uint16_t> all(1 << 16);
+  std::iota(all.begin(), all.end(), 0);
+  const Bytes yes = Pack(std::vector<uint8_t>(all.size(), 1));
+  for (const char* half : {"bf16", "f16"}) {
+    const std::string text = absl::StrReplaceAll(
+        R"(func.func @fragment(%m: tensor<65536xi1>, %x: tensor<65536xH>) -> (tensor<65536xH>, tensor<65536xH>) {
+      %w = tpu.convert %x : (tensor<65536xH>) -> tensor<65536xf32>
+      %z = tpu.constant dense<1.5> : tensor<65536xf32>
+      %s = tpu.select %m, %w, %z : tensor<65536xi1>, tensor<65536xf32>
+      %h = tpu.convert %s : (tensor<65536xf32>) -> tensor<65536xH>
+      %n = tpu.neg %x : tensor<65536xH>
+      return %h, %n : tensor<65536xH>, tensor<65536xH> })",
+        {{"H", half}});
+    for (size_t output : {0, 1}) {
+      const auto got = RunFor<uint16_t>(text, {yes, Pack(all)}, output);
+      ASSERT_EQ(got.size(), all.size());
+      for (size_t i = 0; i < all.size(); ++i) {
+        const size_t want = output == 1 ? i ^ 0x8000 : i;
+        // The CPU's conversions of f16 make signalling NaNs quiet, where there are any left.
+        const bool nan = std::string(half) == "f16" && (i & 0x7c00) == 0x7c00 && (i & 0x3ff) != 0;
+        ASSERT_EQ(nan ? got[i] | 0x200 : got[i], nan ? want | 0x200 : want) << half << " output " << output;
+      }
+    }
+  }
+}
+
 TEST(Pointwise, ScalarsBroadcast) {
   auto got = RunFor<float>(
       R"(func.func @fragment(%a: tensor<3x5xf32>, %s: tensor<f64>, %b: tensor<5xf32>, %c: tensor<3x1xf32>) -> tensor<3x5xf32> {
