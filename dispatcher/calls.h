@@ -99,6 +99,7 @@ struct Operator {
   int dtype = -1;                 // the argument that names the type to compute in, where there may be one
   bool is_view = false;           // returns a view of an argument it doesn't write
   int packed = -1;                // the argument that is a list of numbers in a tensor of the CPU: `scalars`
+  int check_errors = -1;          // the argument that asks for errors at the call: `check_errors`
   int indices = -1;               // the argument that holds indices of dims, masks among them: the schema's Tensor?[]
 
   explicit Operator(const c10::OperatorHandle& op);

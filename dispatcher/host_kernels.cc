@@ -288,12 +288,18 @@ class HostTensors {
 
   at::Tensor Of(const at::Tensor& t, bool mutated) {
     if (t.device().type() != c10::DeviceType::PrivateUse1) return t;
-    at::Tensor host = IsPlain(t) ? OfPlain(t, mutated) : t.cpu();  // a copy
+    at::Tensor host = IsPlain(t) ? OfPlain(t, mutated) : OfParts(t);
     // Some kernels make what only their derivatives read if one is asked for.
     return t.requires_grad() ? host.set_requires_grad(true) : host;
   }
 
  private:
+  // A copy. Kernels look whether they are given one tensor twice.
+  at::Tensor OfParts(const at::Tensor& t) {
+    at::Tensor& host = made_[t.unsafeGetTensorImpl()];
+    return host.defined() ? host : host = t.cpu();
+  }
+
   at::Tensor OfPlain(const at::Tensor& t, bool mutated) {
     at::Tensor host = share_ ? Shared(t) : Read(ReadValue(*t.unsafeGetTensorImpl()), t);
     if (t.is_conj()) host = host.conj();

@@ -126,6 +126,7 @@ Operator::Operator(const c10::OperatorHandle& handle) : op(handle), recorded(han
     is_float.push_back(Plain(a.real_type())->kind() == TypeKind::FloatType);
     if (kinds.back() == ArgumentKind::kTensorList && IsListOfOptional(a)) indices = static_cast<int>(i);
     if (a.name() == "dtype") dtype = static_cast<int>(i);
+    if (a.name() == "check_errors") check_errors = static_cast<int>(i);
     if (a.name() == "scalars" && kinds.back() == ArgumentKind::kTensor) packed = static_cast<int>(i);
     if (!IsWritten(a)) continue;
     mutated.push_back(static_cast<int>(i));

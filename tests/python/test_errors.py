@@ -154,6 +154,16 @@ def test_there_being_no_factorization_is_an_error_of_linear_algebra(function):
     assert type(error_of(read, "tpu")) is type(error_of(read, "cpu")) is torch.linalg.LinAlgError
 
 
+@pytest.mark.parametrize("name", ["cholesky_ex", "inv_ex", "lu_factor_ex", "solve_ex"])
+def test_errors_of_linear_algebra_that_are_asked_for_come_at_the_call(name):
+    def call(d, check_errors=True):
+        operands = [torch.zeros(2, 2, device=d)] * (2 if name == "solve_ex" else 1)
+        return getattr(torch.linalg, name)(*operands, check_errors=check_errors)
+
+    assert type(error_of(call, "tpu")) is type(error_of(call, "cpu"))
+    assert call("tpu", check_errors=False).info.item() == 1
+
+
 def test_an_error_leaves_the_device_usable():
     x = torch.ones(2, 3, device="tpu")
     y = x * 2

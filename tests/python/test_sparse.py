@@ -162,6 +162,14 @@ ELEMENT_BY_ELEMENT = """abs asin asinh atan atanh ceil deg2rad erf erfinv expm1 
     isposinf log1p neg rad2deg relu round sgn sign signbit sin sinh sqrt tan tanh trunc""".split()
 
 
+def test_a_block_sparse_tensor_is_added_to_itself():
+    def results(x):
+        x = x.to_dense().to_sparse_bsr((2, 2))  # of two tensors PyTorch adds none
+        return [x + x, torch.add(x, x, alpha=2)]
+
+    same(results, csr)
+
+
 @pytest.mark.parametrize("name", ELEMENT_BY_ELEMENT)
 def test_element_by_element(name):
     def results(x):
