@@ -4,6 +4,7 @@ import warnings
 
 import pytest
 import torch
+from helpers import compiled
 
 
 def error_of(function, device):
@@ -185,6 +186,25 @@ def test_indices_into_a_constant_are_checked_when_compiled_too(function):
         read(7)
 
 
+@pytest.mark.parametrize("wrap", [lambda f: f, compiled], ids=["eager", "compiled"])
+def test_what_is_asserted_is_looked_at(wrap):
+    def f(x):
+        torch._assert_async((x > 0).all(), "all are positive")
+        return x + 1
+
+    there = wrap(f)
+    assert there(torch.ones(2, device="tpu")).tolist() == [2, 2]
+    with pytest.raises(RuntimeError, match="all are positive"):
+        there(torch.zeros(2, device="tpu"))
+    assert there(torch.ones(2, device="tpu")).tolist() == [2, 2]
+
+
+def test_aot_inductor_refuses_the_device():
+    program = torch.export.export(torch.nn.Linear(3, 2).to("tpu"), (torch.ones(1, 3, device="tpu"),))
+    with pytest.raises(NotImplementedError, match=r"tpu: AOTInductor"):
+        torch._inductor.aoti_compile_and_package(program)
+
+
 def test_error_of_a_value_names_operator_and_line():
     table = torch.ones(3, 2, device="tpu")
     rows = torch.nn.functional.embedding(torch.tensor([7], device="tpu"), table)
@@ -299,6 +319,16 @@ def test_sizes_that_no_storage_has_are_refused():
     ):
         with pytest.raises(RuntimeError, match="overflow"):
             make()
+
+
+def test_storages_are_not_resized_beyond_the_device():
+    x = torch.ones(3, device="tpu")
+    for resize in (lambda: x.resize_(2**60), lambda: x.untyped_storage().resize_(2**62)):
+        with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate"):
+            resize()
+    with pytest.raises(RuntimeError, match="no storage has"):
+        x.untyped_storage().resize_(-1)
+    assert x.tolist() == [1, 1, 1]
 
 
 def test_strides_that_no_storage_has_are_refused():
