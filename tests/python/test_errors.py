@@ -213,6 +213,25 @@ def test_error_of_a_value_names_operator_and_line():
     assert "embedding" in str(caught.value) or "index_select" in str(caught.value)
 
 
+def test_what_does_not_depend_on_an_error_is_computed_when_compiled_too():
+    def f(index):
+        table, x = torch.ones(3, 2, device="tpu"), torch.full((4,), 2.0, device="tpu")
+        torch.tpu.synchronize()
+        rows = torch.nn.functional.embedding(torch.tensor([index], device="tpu"), table) * 2
+        y = x * 3 + 1
+        return y, x, rows, y.sum() + rows.sum()
+
+    for _ in range(2):
+        assert [t.tolist() for t in f(1)] == [[7] * 4, [2] * 4, [[2, 2]], 32]
+        torch.tpu.wait_for_compiles()
+    y, x, *of_rows = f(7)
+    for found in of_rows:
+        with pytest.raises((IndexError, RuntimeError)) as caught:
+            found.cpu()
+        assert "in aten::embedding" in str(caught.value) and "test_errors.py" in str(caught.value)
+    assert y.tolist() == [7] * 4 and x.tolist() == [2] * 4
+
+
 def test_debug_mode_raises_at_the_line():
     table = torch.ones(3, 2, device="tpu")
     with torch.tpu.eager_mode("debug"), pytest.raises((IndexError, RuntimeError)):
@@ -283,6 +302,10 @@ def test_the_check_of_a_call_warns_of_nothing_of_its_own():
         warnings.simplefilter("error")
         torch._chunk_cat(parts, 0, 4, out=out)
     assert out.eq(1).all()
+    with warnings.catch_warnings(record=True) as caught:  # what inference in Python warns of, whatever becomes of that
+        warnings.simplefilter("always")
+        assert torch.randperm(12345, device="tpu").sum() == 12345 * 12344 // 2
+    assert not caught
 
 
 def test_an_out_tensor_that_is_resized_is_warned_of_as_on_the_cpu():
