@@ -255,6 +255,9 @@ torch::jit::Stack InferredFor(const Operator& op, const torch::jit::Stack& stand
     stack = Replaced(op, stand_ins, [](const at::Tensor& t) {
       return at::empty_strided(t.sizes(), t.strides(), t.options().device(c10::kMeta));
     });
+    for (const int out : op.out) {  // as where the call's own sizes are asked for
+      for (const at::Tensor& t : TensorsOf(stack[out])) t.unsafeGetTensorImpl()->set_sizes_contiguous({0});
+    }
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     op.op.callBoxed(stack);
   } catch (...) {
