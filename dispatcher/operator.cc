@@ -143,6 +143,7 @@ Operator::Operator(const c10::OperatorHandle& handle) : op(handle), recorded(han
     return_alias.push_back(alias);
     if (!IsTensors(r.real_type())) returns_tensors = false;
   }
+  if (schema.returns().empty() && mutated.empty()) returns_tensors = false;  // assertions: no value would run them
   if (!mutated.empty()) {
     if (const auto form = FunctionalForm(*this)) {
       recorded = *form;

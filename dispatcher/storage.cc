@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <limits>
 #include <string>
 #include <typeinfo>
 
+#include "dispatcher/allocator.h"
 #include "dispatcher/errors.h"
 #include "dispatcher/streams.h"
 #include "dispatcher/values.h"
@@ -72,6 +74,7 @@ TpuStorage& TpuStorage::Of(const c10::TensorImpl& tensor) {
 
 void TpuStorage::Resize(size_t bytes) {
   if (bytes == nbytes()) return;
+  TORCH_CHECK(bytes <= std::numeric_limits<int64_t>::max(), "tpu: no storage has ", bytes, " bytes");
   const c10::DeviceIndex device = this->device().index();
   ValueRef grown;
   const Layout* layout = nullptr;
@@ -79,6 +82,7 @@ void TpuStorage::Resize(size_t bytes) {
     const ValueRef old = RowMajorValue(*this);
     const BufferRef& source = AwaitBuffer(old, "resize_");
     layout = InternLayout(c10::ScalarType::Byte, {static_cast<int64_t>(bytes)});
+    MakeValueOrRaise(device, layout->type, nullptr);  // where the device has no room, the host isn't asked for it
     std::string content(bytes, '\0');
     ThrowIfError(Engine::Get().device(device).CopyToHost(source, content.data(), std::min(bytes, nbytes())));
     grown = MakeReadyValue(layout, device, content.data());

@@ -39,6 +39,12 @@ absl::Status ExplainFragment(const FragmentEntry& entry, const absl::Status& sta
   return absl::Status(status.code(), message);
 }
 
+// It failed of what it read, or of a host kernel's: not for lack of memory.
+bool IsOfData(const absl::Status& status, const Executable& executable) {
+  if (absl::IsResourceExhausted(status)) return false;
+  return absl::IsOutOfRange(status) || absl::IsInternal(status) || executable.calls_per_launch() > 0;
+}
+
 }  // namespace
 
 bool Launch::RunsForItsReader() const {
@@ -81,6 +87,9 @@ void Launch::Run() {
     }
     if (status.ok()) {
       for (size_t i = 0; i < outputs.size(); ++i) outputs[i]->buffer_ = std::move(buffers[i]);
+    } else if (IsOfData(status, *executable)) {
+      lost_ = Shared(status);
+      RunNodeByNode(arguments);
     } else {
       Fail(status);
     }
@@ -172,6 +181,7 @@ std::shared_ptr<const absl::Status> Launch::TakeOperands(int i, std::vector<Argu
     if (IsInput(v)) {
       const Input& input = inputs[InputIndex(v)];
       if (input.value && input.value->error_) error = input.value->error_;
+      if (lost_ && input.value && !arguments[InputIndex(v)].buffer) error = lost_;
       in.push_back({{arguments[InputIndex(v)].buffer, arguments[InputIndex(v)].scalar_bits, false}, nullptr});
     } else {
       if (results[v].error) error = results[v].error;

@@ -1,8 +1,9 @@
 // One run of a fragment on a stream: the task that a cut enqueues.
 //
 // Made under the recording lock, run once: on the stream's thread, or on that of a reader who has claimed the stream.
-// Picks the tier there: the program if it is ready, else node by node. Holds its inputs until it has run; gives up
-// those that nobody else holds, so that outputs can be written over them.
+// Picks the tier there: the program if it is ready, else node by node. A program that fails of what it read is done
+// again node by node, so that only what depends on that fails. Holds its inputs until it has run; gives up those that
+// nobody else holds, so that outputs can be written over them.
 #pragma once
 
 #include <cstdint>
@@ -58,6 +59,7 @@ class Launch {
   Engine& engine_;
   Stream& stream_;
   const FragmentRef entry_;
+  std::shared_ptr<const absl::Status> lost_;  // the error of what reads an input that a failed program wrote over
 };
 
 }  // namespace tpu

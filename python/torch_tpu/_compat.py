@@ -6,6 +6,8 @@ import weakref
 
 import torch
 
+from torch_tpu import _dynamo
+
 
 def apply():
     _exchange_by_dlpack()
@@ -13,6 +15,7 @@ def apply():
     _files_by_way_of_the_cpu()
     _processes_by_way_of_the_cpu()
     _copies_between_devices()
+    _dynamo.register_on_import({"safetensors.torch": _safetensors_by_way_of_the_cpu})
 
 
 def _exchange_by_dlpack():
@@ -97,6 +100,19 @@ def _files_by_way_of_the_cpu():
         return self.copy_(read)
 
     torch.UntypedStorage._set_from_file = _set_from_file
+
+
+def _safetensors_by_way_of_the_cpu(module):
+    """The devices that its files are read onto stand in its Rust."""
+    original = module.load_file
+
+    @functools.wraps(original)
+    def load_file(filename, device="cpu", **options):
+        if not str(device).startswith("tpu"):
+            return original(filename, device, **options)
+        return {name: tensor.to(device) for name, tensor in original(filename, **options).items()}
+
+    module.load_file = load_file
 
 
 def _processes_by_way_of_the_cpu():

@@ -122,6 +122,10 @@ def _take_over_inductor(module):
     def compile_fx(model_, example_inputs_, *arguments, **options):
         if not isinstance(model_, torch.fx.GraphModule) or not uses_tpu(model_, example_inputs_):
             return original(model_, example_inputs_, *arguments, **options)
+        if module.V.aot_compilation:
+            raise NotImplementedError(
+                "tpu: AOTInductor has no code for the device; use torch.compile, and torch.export.save for files"
+            )
         from torch_tpu.dynamo_backend import tpu
 
         return tpu(model_, example_inputs_)
@@ -224,6 +228,17 @@ def _allow_flex_attention(module):
     module._validate_device.__code__ = code.replace(co_consts=allowed)
 
 
+def _check_registrations(module):
+    """torch.library.opcheck's devices stand in its code, too: ours takes the place of one that this torch has not."""
+    names = {"xpu": "tpu", "AutogradXPU": "AutogradPrivateUse1"}
+
+    def renamed(constant):
+        return tuple(map(renamed, constant)) if isinstance(constant, tuple) else names.get(constant, constant)
+
+    code = module.autograd_registration_check.__code__
+    module.autograd_registration_check.__code__ = code.replace(co_consts=renamed(code.co_consts))
+
+
 def _autocast_flex_attention(module):
     import torch
 
@@ -254,4 +269,5 @@ _ON_IMPORT = {
     "torch._prims.rng_prims": _repeat_random_numbers,
     "torch._dynamo.variables.optimizer": _keep_steps_on_the_device,
     "torch._inductor.compile_fx": _take_over_inductor,
+    "torch.testing._internal.optests.autograd_registration": _check_registrations,
 }

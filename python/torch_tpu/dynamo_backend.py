@@ -255,6 +255,8 @@ def _stays_python(node, made, operands):
         return target is not torch._prims.rng_prims.graphsafe_run_with_rng_state
     if target.namespace not in ("aten", "prims") or _depends_on_data(node):
         return True
+    if operands and not target._schema.returns and not target._schema.is_mutable:
+        return True  # assertions read what they assert
     if any(t.device.type != "tpu" for t in made):
         return True
     hosts = [t for t in operands if t.device.type != "tpu"]

@@ -51,6 +51,18 @@ def memory_stats(device=None):
     return named
 
 
+def memory_stats_as_nested_dict(device=None):
+    """The same figures, by the parts of their names."""
+    nested = {}
+    for name, figure in memory_stats(device).items():
+        *groups, last = name.split(".")
+        inner = nested
+        for group in groups:
+            inner = inner.setdefault(group, {})
+        inner[last] = figure
+    return nested
+
+
 def reset_peak_memory_stats(device=None):
     if _C.is_initialized():
         _C.reset_peak_memory_stats(_index(device, optional=True))

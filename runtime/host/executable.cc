@@ -178,8 +178,14 @@ absl::Status PlanExecutable::Launch(absl::Span<Argument> inputs, absl::Span<Buff
   frame.inputs = inputs;
   frame.outputs = outputs;
   absl::Status status = Run(frame, run_node);
+  if (status.ok()) return status;
   // A donated input that was to be written over is the caller's alone again: a launch that did not fit can be repeated.
-  if (!status.ok()) std::fill(outputs.begin(), outputs.end(), nullptr);
+  std::fill(outputs.begin(), outputs.end(), nullptr);
+  if (absl::IsResourceExhausted(status)) return status;
+  for (Argument& input : inputs) {
+    const auto& over = frame.overwritten;
+    if (std::find(over.begin(), over.end(), input.buffer.get()) != over.end()) input.buffer = nullptr;
+  }
   return status;
 }
 

@@ -79,7 +79,12 @@ absl::Status ModuleExecutable::Launch(absl::Span<Argument> inputs, absl::Span<Bu
     for (uint32_t r = 0; r < module_.results; ++r) {  // after an error too: what is charged goes back with them
       results[r] = MakeBuffer(place_, frame.results[r], ResultType(r), frame.charges[r], flight);
     }
-    if (!status.ok()) return status;
+    if (!status.ok()) {
+      for (Argument& input : inputs) {
+        if (GivenUp(input)) input.buffer = nullptr;
+      }
+      return status;
+    }
     flight->Begin(frame.done, module_.checked ? frame.results.back() : nullptr);
     place_->flights.Add(flight);
   }

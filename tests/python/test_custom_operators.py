@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from helpers import compiled
 
 LIBRARY = torch.library.Library("test_custom_operators", "DEF")
 
@@ -22,6 +23,9 @@ def accumulate_(x, y):
     x.add_(y)
 
 
+told = []
+
+
 for schema, kernel, fake in [
     ("positive(Tensor x) -> Tensor", positive, dynamic),
     ("positive_without_sizes(Tensor x) -> Tensor", positive, None),
@@ -29,6 +33,7 @@ for schema, kernel, fake in [
     ("twice_though_inference_refuses(Tensor x) -> Tensor", lambda x: x * 2, refuses),
     ("parts(Tensor x) -> Tensor[]", lambda x: [x * 2, x + 1], None),
     ("count(Tensor x) -> int", lambda x: int((x > 0).sum()), None),
+    ("tell(Tensor x) -> ()", lambda x: told.append(x.tolist()), lambda x: None),
     ("accumulate_(Tensor(a!) x, Tensor y) -> ()", accumulate_, None),
     ("accumulate_though_inference_refuses_(Tensor(a!) x, Tensor y) -> ()", accumulate_, lambda x, y: refuses(x)),
 ]:
@@ -39,6 +44,7 @@ for schema, kernel, fake in [
         torch.library.register_fake(f"test_custom_operators::{name}", fake, lib=LIBRARY)
 
 operators = torch.ops.test_custom_operators
+torch.fx.node.has_side_effect(operators.tell.default)  # else graphs lose it before a backend sees it
 
 
 @pytest.mark.parametrize(
@@ -68,6 +74,30 @@ def test_what_it_writes_is_written(operator):
     x, y = torch.zeros(2, 3, device="tpu"), torch.ones(3, device="tpu")
     operator(x[1], y * 2)
     assert (x + 1).tolist() == [[1, 1, 1], [3, 3, 3]]
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, compiled], ids=["eager", "compiled"])
+def test_what_returns_nothing_is_done(wrap):
+    def f(x):
+        operators.tell(x * 2)
+        return x + 1
+
+    told.clear()
+    there = wrap(f)
+    found = [there(torch.full((2,), float(n), device="tpu")).tolist() for n in range(3)]
+    assert told == [[0, 0], [2, 2], [4, 4]]
+    assert found == [[1, 1], [2, 2], [3, 3]]
+
+
+def test_opcheck_knows_the_device():
+    @torch.library.custom_op("test_custom_operators::thrice", mutates_args=(), device_types="cpu")
+    def thrice(x: torch.Tensor) -> torch.Tensor:
+        return x * 3
+
+    thrice.register_fake(torch.empty_like)
+    thrice.register_autograd(lambda _, gradient: gradient * 3)
+    x = torch.ones(3, device="tpu", requires_grad=True)
+    assert set(torch.library.opcheck(thrice, (x,)).values()) == {"SUCCESS"}
 
 
 def test_its_kernel_s_complaint_is_raised_at_the_call():

@@ -4,6 +4,7 @@ import warnings
 
 import pytest
 import torch
+from helpers import compiled
 
 
 def error_of(function, device):
@@ -195,12 +196,50 @@ def test_indices_into_a_constant_are_checked_when_compiled_too(function):
         read(7)
 
 
+@pytest.mark.parametrize("wrap", [lambda f: f, compiled], ids=["eager", "compiled"])
+def test_what_is_asserted_is_looked_at(wrap):
+    def f(x):
+        torch._assert_async((x > 0).all(), "all are positive")
+        return x + 1
+
+    there = wrap(f)
+    assert there(torch.ones(2, device="tpu")).tolist() == [2, 2]
+    with pytest.raises(RuntimeError, match="all are positive"):
+        there(torch.zeros(2, device="tpu"))
+    assert there(torch.ones(2, device="tpu")).tolist() == [2, 2]
+
+
+def test_aot_inductor_refuses_the_device():
+    program = torch.export.export(torch.nn.Linear(3, 2).to("tpu"), (torch.ones(1, 3, device="tpu"),))
+    with pytest.raises(NotImplementedError, match=r"tpu: AOTInductor"):
+        torch._inductor.aoti_compile_and_package(program)
+
+
 def test_error_of_a_value_names_operator_and_line():
     table = torch.ones(3, 2, device="tpu")
     rows = torch.nn.functional.embedding(torch.tensor([7], device="tpu"), table)
     with pytest.raises((IndexError, RuntimeError)) as caught:
         rows.cpu()
     assert "embedding" in str(caught.value) or "index_select" in str(caught.value)
+
+
+def test_what_does_not_depend_on_an_error_is_computed_when_compiled_too():
+    def f(index):
+        table, x = torch.ones(3, 2, device="tpu"), torch.full((4,), 2.0, device="tpu")
+        torch.tpu.synchronize()
+        rows = torch.nn.functional.embedding(torch.tensor([index], device="tpu"), table) * 2
+        y = x * 3 + 1
+        return y, x, rows, y.sum() + rows.sum()
+
+    for _ in range(2):
+        assert [t.tolist() for t in f(1)] == [[7] * 4, [2] * 4, [[2, 2]], 32]
+        torch.tpu.wait_for_compiles()
+    y, x, *of_rows = f(7)
+    for found in of_rows:
+        with pytest.raises((IndexError, RuntimeError)) as caught:
+            found.cpu()
+        assert "in aten::embedding" in str(caught.value) and "test_errors.py" in str(caught.value)
+    assert y.tolist() == [7] * 4 and x.tolist() == [2] * 4
 
 
 def test_debug_mode_raises_at_the_line():
@@ -273,6 +312,10 @@ def test_the_check_of_a_call_warns_of_nothing_of_its_own():
         warnings.simplefilter("error")
         torch._chunk_cat(parts, 0, 4, out=out)
     assert out.eq(1).all()
+    with warnings.catch_warnings(record=True) as caught:  # what inference in Python warns of, whatever becomes of that
+        warnings.simplefilter("always")
+        assert torch.randperm(12345, device="tpu").sum() == 12345 * 12344 // 2
+    assert not caught
 
 
 def test_an_out_tensor_that_is_resized_is_warned_of_as_on_the_cpu():
@@ -309,6 +352,16 @@ def test_sizes_that_no_storage_has_are_refused():
     ):
         with pytest.raises(RuntimeError, match="overflow"):
             make()
+
+
+def test_storages_are_not_resized_beyond_the_device():
+    x = torch.ones(3, device="tpu")
+    for resize in (lambda: x.resize_(2**60), lambda: x.untyped_storage().resize_(2**62)):
+        with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate"):
+            resize()
+    with pytest.raises(RuntimeError, match="no storage has"):
+        x.untyped_storage().resize_(-1)
+    assert x.tolist() == [1, 1, 1]
 
 
 def test_strides_that_no_storage_has_are_refused():

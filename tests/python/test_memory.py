@@ -55,6 +55,8 @@ def test_accelerator_figures():
     torch.accelerator.empty_cache()
     assert "limit" in torch.tpu.memory_summary()
     assert torch.tpu.memory_stats()["allocated_bytes.all.current"] > 0
+    nested = torch.tpu.memory_stats_as_nested_dict()
+    assert nested["allocated_bytes"]["all"]["current"] > 0 and nested["limit_bytes"] > 0
     del x
 
 

@@ -29,6 +29,19 @@ def test_save_and_load(target):
     assert found["t"].untyped_storage().data_ptr() == found["x"].untyped_storage().data_ptr()
 
 
+def test_safetensors(tmp_path):
+    safetensors = pytest.importorskip("safetensors.torch")
+    model, file = nn.Linear(3, 4), tmp_path / "model.safetensors"
+    safetensors.save_file(model.to("tpu").state_dict(), file)
+    for target in ("cpu", "tpu", "tpu:0", torch.device("tpu")):
+        found = safetensors.load_file(file, device=target)
+        assert {t.device.type for t in found.values()} == {torch.device(target).type}
+        torch.testing.assert_close(found["weight"].cpu(), model.weight.detach().cpu())
+    other = nn.Linear(3, 4).to("tpu")
+    safetensors.load_model(other, file, device="tpu")
+    assert torch.equal(other.weight, model.weight)
+
+
 def test_cpu_checkpoint_onto_tpu():
     x = torch.randn(3)
     found = round_trip(x, map_location="tpu")

@@ -158,7 +158,7 @@ def test_first_calls_import_nothing():
             torch.where(mask, x, 0.0), x.masked_fill(mask, 1.0), F.dropout(x), torch.stack([x, x]), x.mv(x[0]),
             x[0].dot(x[0]), torch.randn(3, device="tpu"), torch.rand(3, device="tpu"), x.sort()[0], x.fmod(2),
             torch.multinomial(x.detach(), 2), x.flip(0), F.binary_cross_entropy_with_logits(x, x.detach()),
-            x.index_select(0, mask[0].long()), F.mse_loss(x, x.detach() * 2),
+            x.index_select(0, mask[0].long()), F.mse_loss(x, x.detach() * 2), torch.stack([x] * 300, 1),
         ]
         sum(r.double().sum() for r in results if r.requires_grad).backward()
         for result in results:
