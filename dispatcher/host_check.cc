@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "dispatcher/host_team.h"
 #include "dispatcher/layout.h"
 #include "dispatcher/overlap.h"
 #include "dispatcher/streams.h"
@@ -434,6 +435,7 @@ class Hearing final : public c10::WarningHandler {
 Trial Try(const Operator& op, const StandIns& stand_ins, const torch::jit::Stack& inferred) {
   Hearing hearing(stand_ins.shrinking() != nullptr);
   const c10::WarningUtils::WarningHandlerGuard guard(&hearing);
+  const WithoutHostTeam alone;
   Trial trial;
   std::string complaint;
   for (const Contents& contents : kContents) {

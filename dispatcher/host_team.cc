@@ -15,6 +15,8 @@ struct OpenMp {
   int (*pause)(int kind) = nullptr;  // omp_pause_resource_all
   int (*processors)() = nullptr;
   void (*parallel)(void (*body)(void*), void* data, unsigned threads, unsigned flags) = nullptr;
+  void (*set_threads)(int threads) = nullptr;  // of the regions that the calling thread begins
+  int (*threads)() = nullptr;
 
   OpenMp() {
     void* library = dlopen("libgomp.so.1", RTLD_LAZY | RTLD_NOLOAD);  // torch's: it stays loaded
@@ -22,6 +24,8 @@ struct OpenMp {
     Find(library, "omp_pause_resource_all", pause);
     Find(library, "omp_get_num_procs", processors);
     Find(library, "GOMP_parallel", parallel);
+    Find(library, "omp_set_num_threads", set_threads);
+    Find(library, "omp_get_max_threads", threads);
     dlclose(library);
   }
   static const OpenMp& Get() {
@@ -58,6 +62,17 @@ void GiveUpHostTeamLater() {
     if (openmp.pause != nullptr) openmp.pause(kSoftPause);
     holds = false;
   });
+}
+
+WithoutHostTeam::WithoutHostTeam() {
+  const OpenMp& openmp = OpenMp::Get();
+  if (openmp.set_threads == nullptr || openmp.threads == nullptr) return;
+  former_ = openmp.threads();
+  openmp.set_threads(1);
+}
+
+WithoutHostTeam::~WithoutHostTeam() {
+  if (former_ > 0) OpenMp::Get().set_threads(former_);
 }
 
 }  // namespace tpu

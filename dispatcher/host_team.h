@@ -6,7 +6,7 @@
 // cores (a training step that draws its batch on the CPU took 1.15 times as long). A stream at rest gives it up: else
 // those kernels would take 1.4 times as long for ever.
 //
-// Called by stream threads. Each does nothing with another OpenMP than GNU's.
+// Any thread; the first two are for streams'. Each does nothing with another OpenMP than GNU's.
 #pragma once
 
 namespace tpu {
@@ -17,5 +17,18 @@ void HoldHostTeam();
 // When the calling stream rests, its team, if it has one, ends (some 0.3 ms; 1 us without); its next parallel kernel
 // makes another.
 void GiveUpHostTeamLater();
+
+// While one lives, the calling thread runs ATen's kernels by itself: for small ones, which would wait for a team whose
+// cores the device has.
+class WithoutHostTeam {
+ public:
+  WithoutHostTeam();
+  ~WithoutHostTeam();
+  WithoutHostTeam(const WithoutHostTeam&) = delete;
+  WithoutHostTeam& operator=(const WithoutHostTeam&) = delete;
+
+ private:
+  int former_ = 0;
+};
 
 }  // namespace tpu
