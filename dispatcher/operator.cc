@@ -154,7 +154,8 @@ Operator::Operator(const c10::OperatorHandle& handle) : op(handle), recorded(han
   name = n.overload_name.empty() ? n.name : n.name + "." + n.overload_name;
   seeded = op.hasTag(at::Tag::nondeterministic_seeded);
   data_dependent = op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output);
-  structured = out.empty() && IsStructured(op);  // what sizes its own results would be believed to have them
+  // What sizes its out= tensors itself would be believed to have done so, but for kernels of ours.
+  structured = (out.empty() || op.hasKernelForDispatchKey(c10::DispatchKey::PrivateUse3)) && IsStructured(op);
   pointwise = recorded.hasTag(at::Tag::pointwise);
   any_strides = pointwise || recorded.hasTag(at::Tag::reduction) || HasStructuredKernel(op);
   // Numbers alone decide the shape of arange's result.

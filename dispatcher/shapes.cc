@@ -2,10 +2,14 @@
 // call first and most. By the Meta key they run hundreds of Python functions, the first of which imports for a second.
 // What isn't plain (mistakes, rare types) the Meta key is asked of.
 #include <ATen/ExpandUtils.h>
+#include <ATen/OpMathType.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/WrapDimUtilsMulti.h>
 #include <ATen/core/Generator.h>
+#include <ATen/core/Reduction.h>
+#include <ATen/native/ConvUtils.h>
 #include <ATen/native/PixelShuffle.h>
+#include <ATen/native/RangeUtils.h>
 #include <ATen/native/TypeProperties.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -16,6 +20,8 @@
 #include <ATen/ops/unfold_native.h>
 #include <torch/library.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
@@ -28,6 +34,7 @@ namespace tpu {
 namespace {
 
 using Two = std::tuple<at::Tensor, at::Tensor>;
+using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 using Generator = std::optional<at::Generator>;
 
 bool IsFloat(const at::Tensor& t) { return at::isFloatingType(t.scalar_type()); }
@@ -121,6 +128,12 @@ at::Tensor IndexSelect(const at::Tensor& self, int64_t dim, const at::Tensor& in
   return at::empty(sizes, self.options());
 }
 
+at::Tensor SelectBackward(const at::Tensor& grad, at::IntArrayRef sizes, int64_t dim, int64_t index) {
+  const auto dims = static_cast<int64_t>(sizes.size());
+  CheckPlain(dims == grad.dim() + 1 && dim >= 0 && dim < dims && index >= 0 && index < sizes[static_cast<size_t>(dim)]);
+  return at::empty(sizes, grad.options());
+}
+
 Two LogSigmoid(const at::Tensor& self) {
   CheckPlain(IsFloat(self));
   return {at::empty_like(self, at::MemoryFormat::Contiguous), at::empty_like(self, at::MemoryFormat::Contiguous)};
@@ -165,6 +178,148 @@ at::Tensor Multinomial(const at::Tensor& self, int64_t samples, bool replacement
   return at::empty(sizes, self.options().dtype(c10::kLong));
 }
 
+// --- convolutions and attention ---
+
+at::Tensor Convolution(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+                       at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
+                       at::IntArrayRef output_padding, int64_t groups) {
+  const auto dims = static_cast<size_t>(input.dim());
+  const auto each = [dims](at::IntArrayRef list, int64_t least) {
+    return list.size() + 2 == dims && std::all_of(list.begin(), list.end(), [=](int64_t n) { return n >= least; });
+  };
+  CheckPlain(dims > 2 && weight.dim() == input.dim() && input.numel() > 0 && weight.numel() > 0 && groups > 0 &&
+             weight.scalar_type() == input.scalar_type() && weight.size(0) % groups == 0 && each(stride, 1) &&
+             each(padding, 0) && each(dilation, 1) && each(output_padding, 0));
+  const int64_t channels = transposed ? weight.size(0) : weight.size(1) * groups;
+  CheckPlain(input.size(1) == channels);
+  const std::vector<int64_t> sizes =
+      transposed ? at::native::conv_input_size(input.sizes(), weight.sizes(), padding, output_padding, stride, dilation,
+                                               groups)
+                 : at::native::conv_output_size(input.sizes(), weight.sizes(), padding, stride, dilation);
+  CheckPlain(std::all_of(sizes.begin(), sizes.end(), [](int64_t n) { return n > 0; }));
+  for (size_t d = 2; d < dims && !transposed; ++d) {  // rounded towards zero, a size may seem to be one
+    const auto i = static_cast<int64_t>(d);
+    CheckPlain(input.size(i) + 2 * padding[d - 2] > dilation[d - 2] * (weight.size(i) - 1));
+  }
+  if (bias && bias->defined()) {
+    CheckPlain(bias->dim() == 1 && bias->size(0) == sizes[1] && bias->scalar_type() == input.scalar_type());
+  }
+  return at::empty(sizes, input.options().memory_format(input.suggest_memory_format()));
+}
+
+Three ConvolutionBackward(const at::Tensor& grad, const at::Tensor& input, const at::Tensor& weight,
+                          at::OptionalIntArrayRef bias_sizes, at::IntArrayRef, at::IntArrayRef, at::IntArrayRef, bool,
+                          at::IntArrayRef, int64_t, std::array<bool, 3> wanted) {
+  CheckPlain(grad.numel() > 0 && input.numel() > 0 && weight.numel() > 0 && grad.dim() == input.dim() &&
+             grad.scalar_type() == input.scalar_type() && weight.scalar_type() == input.scalar_type() &&
+             (!wanted[2] || bias_sizes.has_value()));
+  const auto like = [&](bool is_wanted, at::IntArrayRef sizes) {
+    return is_wanted ? at::empty(sizes, grad.options()) : at::Tensor();
+  };
+  return {like(wanted[0], input.sizes()), like(wanted[1], weight.sizes()),
+          like(wanted[2], bias_sizes.value_or(at::IntArrayRef()))};
+}
+
+// The CPU's, which other devices take.
+Two Attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, double, bool,
+              const std::optional<at::Tensor>&, std::optional<double>) {
+  CheckPlain(query.dim() == 4 && key.dim() == 4 && value.sizes() == key.sizes() && query.size(3) == key.size(3) &&
+             query.numel() > 0 && key.numel() > 0 && IsFloat(query) && query.scalar_type() == key.scalar_type() &&
+             query.scalar_type() == value.scalar_type());
+  const auto type = at::toOpMathType(query.scalar_type());
+  const at::Tensor sums = at::empty({query.size(0), query.size(2), query.size(1)}, query.options().dtype(type));
+  return {at::empty_like(query), sums.transpose(1, 2)};
+}
+
+Three AttentionBackward(const at::Tensor& grad, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                        const at::Tensor&, const at::Tensor&, double, bool, const std::optional<at::Tensor>&,
+                        std::optional<double>) {
+  CheckPlain(grad.sizes() == query.sizes() && query.dim() == 4 && key.dim() == 4 && value.dim() == 4);
+  const auto like = [](const at::Tensor& t) {  // a position's heads side by side
+    return at::empty({t.size(0), t.size(2), t.size(1), t.size(3)}, t.options()).transpose(1, 2);
+  };
+  return {like(query), like(key), like(value)};
+}
+
+// --- numbers in a row ---
+
+at::Tensor& Sized(at::Tensor& out, at::IntArrayRef sizes) {
+  if (out.sizes() != sizes) out.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
+  return out;
+}
+
+at::Tensor& Arange(const at::Scalar& start, const at::Scalar& end, const at::Scalar& step, at::Tensor& out) {
+  CheckPlain(!start.isComplex() && !end.isComplex() && !step.isComplex());
+  return Sized(out, {out.scalar_type() == c10::kLong ? at::native::compute_arange_size<int64_t>(start, end, step)
+                                                     : at::native::compute_arange_size<double>(start, end, step)});
+}
+at::Tensor& Linspace(const at::Scalar& start, const at::Scalar& end, int64_t steps, at::Tensor& out) {
+  CheckPlain(steps >= 0 && !start.isComplex() && !end.isComplex() && at::isFloatingType(out.scalar_type()));
+  return Sized(out, {steps});
+}
+at::Tensor& Eye(int64_t rows, int64_t columns, at::Tensor& out) {
+  CheckPlain(rows >= 0 && columns >= 0);
+  return Sized(out, {rows, columns});
+}
+at::Tensor& Permutation(int64_t n, Generator, at::Tensor& out) {
+  CheckPlain(n >= 0 && out.scalar_type() == c10::kLong);
+  return Sized(out, {n});
+}
+
+// --- losses and others, element by element ---
+
+at::Tensor Reduced(const at::Tensor& self, const at::Tensor& target, int64_t reduction) {
+  CheckPlain(IsFloat(self) && self.scalar_type() == target.scalar_type() && self.sizes() == target.sizes());
+  return reduction == at::Reduction::None ? at::empty_like(self) : at::empty({}, self.options());
+}
+at::Tensor CrossEntropyOfTwo(const at::Tensor& self, const at::Tensor& target, const std::optional<at::Tensor>& weight,
+                             int64_t reduction) {
+  CheckPlain(!weight || !weight->defined());
+  return Reduced(self, target, reduction);
+}
+at::Tensor CrossEntropyOfTwoBackward(const at::Tensor& grad, const at::Tensor& self, const at::Tensor& target,
+                                     const std::optional<at::Tensor>& weight, int64_t) {
+  CheckPlain(grad.scalar_type() == self.scalar_type() && (!weight || !weight->defined()));
+  return Reduced(self, target, at::Reduction::None);
+}
+at::Tensor Huber(const at::Tensor& self, const at::Tensor& target, int64_t reduction, double) {
+  return Reduced(self, target, reduction);
+}
+
+at::Tensor Roll(const at::Tensor& self, at::IntArrayRef shifts, at::IntArrayRef dims) {
+  const auto within = [&](int64_t d) { return d >= -self.dim() && d < self.dim(); };
+  CheckPlain(!shifts.empty() && self.numel() > 0 &&
+             (dims.empty() ? shifts.size() == 1 : dims.size() == shifts.size()) &&
+             std::all_of(dims.begin(), dims.end(), within));
+  return at::empty_like(self, at::MemoryFormat::Contiguous);
+}
+
+at::Tensor AveragePooled(const at::Tensor& self, at::IntArrayRef sizes) {
+  CheckPlain((self.dim() == 3 || self.dim() == 4) && self.numel() > 0 && IsFloat(self) && sizes.size() == 2 &&
+             sizes[0] > 0 && sizes[1] > 0);
+  std::vector<int64_t> made(self.sizes().begin(), self.sizes().end() - 2);
+  made.insert(made.end(), sizes.begin(), sizes.end());
+  return at::empty(made, self.options().memory_format(self.suggest_memory_format()));
+}
+
+at::Tensor AveragePooledBackward(const at::Tensor& grad, const at::Tensor& self) {
+  CheckPlain((self.dim() == 3 || self.dim() == 4) && grad.dim() == self.dim() && grad.numel() > 0 &&
+             grad.size(0) == self.size(0) && grad.scalar_type() == self.scalar_type());
+  return at::empty(self.sizes(), self.options().memory_format(self.suggest_memory_format()));
+}
+
+at::Tensor HardSwish(const at::Tensor& self) {
+  CheckPlain(IsFloat(self));
+  return Elementwise({&self}, self.scalar_type());
+}
+
+at::Tensor HardTanh(const at::Tensor& self, const at::Scalar&, const at::Scalar&) { return HardSwish(self); }
+at::Tensor ParametricRelu(const at::Tensor& self, const at::Tensor& weight) {
+  CheckPlain(IsFloat(self) && self.scalar_type() == weight.scalar_type() &&
+             at::is_expandable_to(weight.sizes(), self.sizes()));
+  return Elementwise({&self, &weight}, self.scalar_type());
+}
+
 // What they refuse, the CPU's kernel is asked (host_check.h).
 at::Tensor& Draw(at::Tensor& self, double, double, Generator) { return self; }
 at::Tensor& Bernoulli(at::Tensor& self, double, Generator) { return self; }
@@ -172,15 +327,30 @@ at::Tensor& RandomFrom(at::Tensor& self, int64_t, std::optional<int64_t>, Genera
 at::Tensor& RandomTo(at::Tensor& self, int64_t, Generator) { return self; }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse3, m) {
+  m.impl("_adaptive_avg_pool2d", &AveragePooled);
+  m.impl("_adaptive_avg_pool2d_backward", &AveragePooledBackward);
   m.impl("_grouped_mm", &GroupedProduct);
+  m.impl("_prelu_kernel", &ParametricRelu);
+  m.impl("_scaled_dot_product_flash_attention_for_cpu", &Attention);
+  m.impl("_scaled_dot_product_flash_attention_for_cpu_backward", &AttentionBackward);
   m.impl("abs", &Abs);
+  m.impl("arange.start_out", &Arange);
   m.impl("bernoulli_.float", &Bernoulli);
+  m.impl("binary_cross_entropy", &CrossEntropyOfTwo);
+  m.impl("binary_cross_entropy_backward", &CrossEntropyOfTwoBackward);
+  m.impl("convolution", &Convolution);
+  m.impl("convolution_backward", &ConvolutionBackward);
   m.impl("dot", &Dot);
+  m.impl("eye.m_out", &Eye);
   m.impl("fill_.Scalar", &Fill);
   m.impl("flip", &Flip);
   m.impl("floor_divide", &FloorDivide);
+  m.impl("hardswish", &HardSwish);
+  m.impl("hardtanh", &HardTanh);
+  m.impl("huber_loss", &Huber);
   m.impl("index_select", &IndexSelect);
   m.impl("isnan", &Test);
+  m.impl("linspace.out", &Linspace);
   m.impl("log_sigmoid_forward", &LogSigmoid);
   m.impl("logical_and", &Compare);
   m.impl("logical_not", &Test);
@@ -198,11 +368,14 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse3, m) {
   m.impl("pixel_unshuffle", &PixelUnshuffle);
   m.impl("random_.from", &RandomFrom);
   m.impl("random_.to", &RandomTo);
+  m.impl("randperm.generator_out", &Permutation);
   m.impl("relu", &at::native::relu);
   m.impl("relu_", &at::native::relu_);
+  m.impl("roll", &Roll);
   m.impl("rsub.Tensor", [](const at::Tensor& self, const at::Tensor& other, const at::Scalar& alpha) {
     return at::native::rsub(self, other, alpha);
   });
+  m.impl("select_backward", &SelectBackward);
   m.impl("std.correction", &Deviation);
   m.impl("std_mean.correction", &DeviationAndMean);
   m.impl("unfold", &at::native::unfold);

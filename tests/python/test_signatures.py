@@ -160,10 +160,19 @@ def test_first_calls_import_nothing():
             torch.multinomial(x.detach(), 2), x.flip(0), F.binary_cross_entropy_with_logits(x, x.detach()),
             x.index_select(0, mask[0].long()), F.mse_loss(x, x.detach() * 2), torch.stack([x] * 300, 1),
         ]
+        image, kernel = x[None, None], x[None, None, :3, :3]
+        results += [
+            torch.arange(9, device="tpu"), torch.linspace(0, 1, 5, device="tpu"), torch.eye(3, device="tpu"),
+            torch.randperm(5, device="tpu"), x.roll(1, 0), F.conv2d(image, kernel), F.conv1d(x[None], x[:, :, None]),
+            F.conv_transpose2d(image, kernel), F.adaptive_avg_pool2d(image, 2), F.hardswish(x.detach()),
+            F.scaled_dot_product_attention(image, image, image), F.huber_loss(x.detach(), x.detach()),
+            F.binary_cross_entropy(x.sigmoid(), x.detach()), F.relu6(x.detach()),
+            F.prelu(x.detach(), x.detach()[0, :1]),
+        ]
         sum(r.double().sum() for r in results if r.requires_grad).backward()
         for result in results:
             result.tolist()
-        assert "torch._dynamo" not in sys.modules
+        assert "torch._dynamo" not in sys.modules and "sympy" not in sys.modules
         """
     )
 
