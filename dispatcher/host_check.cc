@@ -435,7 +435,7 @@ class Hearing final : public c10::WarningHandler {
 Trial Try(const Operator& op, const StandIns& stand_ins, const torch::jit::Stack& inferred) {
   Hearing hearing(stand_ins.shrinking() != nullptr);
   const c10::WarningUtils::WarningHandlerGuard guard(&hearing);
-  const WithoutHostTeam alone;
+  const HostTeamLimit alone(1);
   Trial trial;
   std::string complaint;
   for (const Contents& contents : kContents) {

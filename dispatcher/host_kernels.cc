@@ -31,6 +31,7 @@
 #include "dispatcher/streams.h"
 #include "dispatcher/upload.h"
 #include "dispatcher/values.h"
+#include "jit/compile_pool.h"
 #include "jit/engine.h"
 #include "jit/metrics.h"
 #include "runtime/flags.h"
@@ -262,6 +263,13 @@ absl::Status RunCall(Device& device, const Call& call, absl::Span<const KernelIn
     GiveUpHostTeamLater();
   }
   at::AutoDispatchBelowADInplaceOrView guard;
+  // A team of which two threads get one core, because a compiler has another, waits for itself at every barrier. Sums
+  // depend on how many threads make them.
+  std::optional<HostTeamLimit> beside_compilers;
+  Engine& engine = Engine::Get();
+  if (const int compilers = engine.pool().at_work(); compilers > 0 && !engine.fixed()) {
+    beside_compilers.emplace(static_cast<int>(std::thread::hardware_concurrency()) - compilers);
+  }
   try {
     if (call.op == "tpu::view" || call.op == "tpu::update") return RunWindow(device, call, inputs, outputs);
     if (call.op == "tpu::copy") {

@@ -16,7 +16,6 @@ struct OpenMp {
   int (*processors)() = nullptr;
   void (*parallel)(void (*body)(void*), void* data, unsigned threads, unsigned flags) = nullptr;
   void (*set_threads)(int threads) = nullptr;  // of the regions that the calling thread begins
-  int (*threads)() = nullptr;
 
   OpenMp() {
     void* library = dlopen("libgomp.so.1", RTLD_LAZY | RTLD_NOLOAD);  // torch's: it stays loaded
@@ -25,7 +24,6 @@ struct OpenMp {
     Find(library, "omp_get_num_procs", processors);
     Find(library, "GOMP_parallel", parallel);
     Find(library, "omp_set_num_threads", set_threads);
-    Find(library, "omp_get_max_threads", threads);
     dlclose(library);
   }
   static const OpenMp& Get() {
@@ -64,14 +62,15 @@ void GiveUpHostTeamLater() {
   });
 }
 
-WithoutHostTeam::WithoutHostTeam() {
+HostTeamLimit::HostTeamLimit(int most) {
   const OpenMp& openmp = OpenMp::Get();
-  if (openmp.set_threads == nullptr || openmp.threads == nullptr) return;
-  former_ = openmp.threads();
-  openmp.set_threads(1);
+  const int usual = at::get_num_threads();  // from now on what this thread's regions have
+  if (openmp.set_threads == nullptr || usual <= std::max(most, 1)) return;
+  former_ = usual;
+  openmp.set_threads(std::max(most, 1));
 }
 
-WithoutHostTeam::~WithoutHostTeam() {
+HostTeamLimit::~HostTeamLimit() {
   if (former_ > 0) OpenMp::Get().set_threads(former_);
 }
 

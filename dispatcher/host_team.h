@@ -18,14 +18,14 @@ void HoldHostTeam();
 // makes another.
 void GiveUpHostTeamLater();
 
-// While one lives, the calling thread runs ATen's kernels by itself: for small ones, which would wait for a team whose
-// cores the device has.
-class WithoutHostTeam {
+// While one lives, ATen's kernels run on no more than `most` threads, at least one, where the calling thread calls
+// them: what would wait for a team whose cores others have is done sooner by fewer.
+class HostTeamLimit {
  public:
-  WithoutHostTeam();
-  ~WithoutHostTeam();
-  WithoutHostTeam(const WithoutHostTeam&) = delete;
-  WithoutHostTeam& operator=(const WithoutHostTeam&) = delete;
+  explicit HostTeamLimit(int most);
+  ~HostTeamLimit();
+  HostTeamLimit(const HostTeamLimit&) = delete;
+  HostTeamLimit& operator=(const HostTeamLimit&) = delete;
 
  private:
   int former_ = 0;

@@ -64,6 +64,8 @@ class CompilePool {
   // The caller compiles, too.
   void WaitIdle();
   bool stopping();
+  // How many threads are at a job now: a hint.
+  int at_work() const { return running_.load(std::memory_order_relaxed); }
   // At exit: drops what is queued; what is launched already still gets its single operations.
   void Cancel();
   // Ends the threads. False: after `patience` one is still in a compiler that can't be stopped.
@@ -121,7 +123,7 @@ class CompilePool {
   std::deque<Job> last_;
   bool tune_ = false;  // after these
   std::vector<FragmentRef> discarded_;
-  int running_ = 0;
+  std::atomic<int> running_{0};
   int waiters_ = 0;    // in WaitIdle and WaitFor
   bool stop_ = false;  // nothing is asked for any more, but single operations
   bool end_ = false;   // nor these
