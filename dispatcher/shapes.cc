@@ -304,7 +304,8 @@ at::Tensor AveragePooled(const at::Tensor& self, at::IntArrayRef sizes) {
 
 at::Tensor AveragePooledBackward(const at::Tensor& grad, const at::Tensor& self) {
   CheckPlain((self.dim() == 3 || self.dim() == 4) && grad.dim() == self.dim() && grad.numel() > 0 &&
-             grad.size(0) == self.size(0) && grad.scalar_type() == self.scalar_type());
+             grad.size(-3) == self.size(-3) && grad.size(0) == self.size(0) &&
+             grad.scalar_type() == self.scalar_type());
   return at::empty(self.sizes(), self.options().memory_format(self.suggest_memory_format()));
 }
 

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "jit/compile_pool.h"
 #include "jit/timeline.h"
@@ -39,10 +40,11 @@ absl::Status ExplainFragment(const FragmentEntry& entry, const absl::Status& sta
   return absl::Status(status.code(), message);
 }
 
-// It failed of what it read, or of a host kernel's: not for lack of memory.
-bool IsOfData(const absl::Status& status, const Executable& executable) {
-  if (absl::IsResourceExhausted(status)) return false;
-  return absl::IsOutOfRange(status) || absl::IsInternal(status) || executable.calls_per_launch() > 0;
+// Whether the fragment may run a second time: what a library's operators do beside their results is done once.
+bool MayRunAgain(const Fragment& fragment) {
+  return std::all_of(fragment.nodes.begin(), fragment.nodes.end(), [](const Node& node) {
+    return absl::StartsWith(node.call->op, "aten::") || absl::StartsWith(node.call->op, "tpu::");
+  });
 }
 
 }  // namespace
@@ -87,11 +89,11 @@ void Launch::Run() {
     }
     if (status.ok()) {
       for (size_t i = 0; i < outputs.size(); ++i) outputs[i]->buffer_ = std::move(buffers[i]);
-    } else if (IsOfData(status, *executable)) {
-      lost_ = Shared(status);
-      RunNodeByNode(arguments);
-    } else {
+    } else if (absl::IsResourceExhausted(status) || !MayRunAgain(entry_->fragment)) {
       Fail(status);
+    } else {  // of what it read, most likely: only what depends on that fails
+      lost_ = Shared(status);
+      if (RunNodeByNode(arguments)) Fail(status);
     }
   } else {
     metrics.launches_tier0.fetch_add(1, std::memory_order_relaxed);
@@ -138,7 +140,8 @@ absl::Status Launch::RunProgram(Executable& executable, std::vector<Argument>& a
   return status.ok() ? status : explain(status);
 }
 
-void Launch::RunNodeByNode(std::vector<Argument>& arguments) {
+bool Launch::RunNodeByNode(std::vector<Argument>& arguments) {
+  bool sound = true;
   const Fragment& f = entry_->fragment;
   const int n = static_cast<int>(f.nodes.size());
   std::vector<NodeResult> results(f.num_results);
@@ -161,12 +164,14 @@ void Launch::RunNodeByNode(std::vector<Argument>& arguments) {
       absl::Status status = RunNode(i, in, absl::MakeSpan(out));
       if (!status.ok()) error = Shared(ExplainNode(*entry_, i, status));
     }
+    sound &= error == nullptr;
     for (size_t r = 0; r < out.size(); ++r) first[r] = {std::move(out[r]), nullptr, error};
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
     outputs[i]->buffer_ = std::move(results[f.outputs[i]].buffer);
     outputs[i]->error_ = std::move(results[f.outputs[i]].error);
   }
+  return sound;
 }
 
 // The operands of node `i`; those it is the last to read are given up, and donated where nobody else holds them.
@@ -225,7 +230,10 @@ absl::Status Launch::RunNode(int node, absl::Span<const KernelInput> in, absl::S
 
 void Launch::Fail(const absl::Status& status) {
   const auto shared = Shared(status);
-  for (ValueRef& v : outputs) v->error_ = shared;
+  for (ValueRef& v : outputs) {
+    v->buffer_ = nullptr;
+    v->error_ = shared;
+  }
 }
 
 }  // namespace tpu

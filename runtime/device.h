@@ -63,7 +63,7 @@ class Executable {
  public:
   virtual ~Executable() = default;
   // Fills every entry of `outputs`, in the Program's order; after an error they are null, and so are the inputs'
-  // buffers that were written over (none, if memory lacked before anything ran). An output that is one of the
+  // buffers that may have been written over. An output that is one of the
   // inputs unchanged shares its buffer. Not reentrant on one thread's temporaries but callable from several threads at
   // once. Where the device runs on behind Launch, later errors are `explain`ed and belong to the outputs
   // (Device::Wait), and to whatever is computed from them.

@@ -247,6 +247,13 @@ def _depends_on_data(node):
     return any(free_unbacked_symbols(t) - known for t in _tensors(node))
 
 
+def _argument(node, name):
+    """The call's argument of that name; None where there is no such one, or it is left at its default."""
+    names = [a.name for a in node.target._schema.arguments]
+    given = dict(zip(names, node.args, strict=False)) | node.kwargs
+    return given.get(name)
+
+
 def _stays_python(node, made, operands):
     target = node.target
     if not isinstance(target, torch._ops.OperatorBase):
@@ -257,6 +264,8 @@ def _stays_python(node, made, operands):
         return True
     if operands and not target._schema.returns and not target._schema.is_mutable:
         return True  # assertions read what they assert
+    if _argument(node, "check_errors"):
+        return True
     if any(t.device.type != "tpu" for t in made):
         return True
     hosts = [t for t in operands if t.device.type != "tpu"]

@@ -177,11 +177,13 @@ absl::Status PlanExecutable::Launch(absl::Span<Argument> inputs, absl::Span<Buff
   Frame frame;
   frame.inputs = inputs;
   frame.outputs = outputs;
-  absl::Status status = Run(frame, run_node);
+  absl::Status status = Allocate(frame);
+  const bool began = status.ok();
+  if (began) status = Run(frame, run_node);
   if (status.ok()) return status;
   // A donated input that was to be written over is the caller's alone again: a launch that did not fit can be repeated.
   std::fill(outputs.begin(), outputs.end(), nullptr);
-  if (absl::IsResourceExhausted(status)) return status;
+  if (!began) return status;
   for (Argument& input : inputs) {
     const auto& over = frame.overwritten;
     if (std::find(over.begin(), over.end(), input.buffer.get()) != over.end()) input.buffer = nullptr;
@@ -190,7 +192,6 @@ absl::Status PlanExecutable::Launch(absl::Span<Argument> inputs, absl::Span<Buff
 }
 
 absl::Status PlanExecutable::Run(Frame& frame, const NodeRunner& run_node) const {
-  if (absl::Status status = Allocate(frame); !status.ok()) return status;
   Resolve(frame);
   const bool timed = !brief_ && launches_.fetch_add(1, std::memory_order_relaxed) % kTimedOf == kFirstTimed;
   int64_t before = timed ? Now() : 0;

@@ -24,6 +24,14 @@ def accumulate_(x, y):
 
 
 told = []
+complaints = []
+
+
+def write(x):
+    told.append("written")
+    if complaints:
+        raise RuntimeError(complaints.pop())
+    return x + 1
 
 
 for schema, kernel, fake in [
@@ -31,6 +39,7 @@ for schema, kernel, fake in [
     ("positive_without_sizes(Tensor x) -> Tensor", positive, None),
     ("twice(Tensor x) -> Tensor", lambda x: x * 2, torch.empty_like),
     ("twice_though_inference_refuses(Tensor x) -> Tensor", lambda x: x * 2, refuses),
+    ("write(Tensor x) -> Tensor", write, torch.empty_like),
     ("parts(Tensor x) -> Tensor[]", lambda x: [x * 2, x + 1], None),
     ("count(Tensor x) -> int", lambda x: int((x > 0).sum()), None),
     ("tell(Tensor x) -> ()", lambda x: told.append(x.tolist()), lambda x: None),
@@ -121,3 +130,20 @@ def test_sizes_that_depend_on_data_are_compiled_around():
     x = torch.randn(20)
     assert_same = torch.testing.assert_close
     assert_same(torch.compile(keep, backend="tpu")(x.to("tpu")).cpu(), keep(x))
+
+
+def test_an_operator_that_fails_in_a_compiled_fragment_is_heard_and_not_done_again():
+    def f():
+        x = torch.ones(4, device="tpu")
+        torch.tpu.synchronize()
+        return torch.ops.test_custom_operators.write(x * 2) * 3
+
+    for _ in range(3):
+        assert f().tolist() == [9] * 4
+        torch.tpu.wait_for_compiles()
+    told.clear()
+    complaints.append("disk full")
+    with pytest.raises(RuntimeError, match="disk full"):
+        f().cpu()
+    assert told == ["written"]
+    assert f().tolist() == [9] * 4

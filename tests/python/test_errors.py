@@ -163,6 +163,8 @@ def test_errors_of_linear_algebra_that_are_asked_for_come_at_the_call(name):
 
     assert type(error_of(call, "tpu")) is type(error_of(call, "cpu"))
     assert call("tpu", check_errors=False).info.item() == 1
+    with pytest.raises(type(error_of(call, "cpu"))):
+        compiled(lambda: call("tpu"))()
 
 
 def test_an_error_leaves_the_device_usable():
@@ -240,6 +242,31 @@ def test_what_does_not_depend_on_an_error_is_computed_when_compiled_too():
             found.cpu()
         assert "in aten::embedding" in str(caught.value) and "test_errors.py" in str(caught.value)
     assert y.tolist() == [7] * 4 and x.tolist() == [2] * 4
+
+
+def test_what_a_program_that_failed_has_written_over_is_not_taken_for_what_was_there():
+    def f(index):
+        table, x = torch.ones(3, 2, device="tpu"), torch.full((4096,), 2.0, device="tpu")
+        given_up, beside = torch.ones(4096, device="tpu"), torch.ones(5000, device="tpu")
+        torch.tpu.synchronize()
+        doubled = given_up * 2
+        x.mul_(3)
+        rows = torch.nn.functional.embedding(torch.tensor([index], device="tpu"), table)
+        total = (x * 5).sum() + rows.sum()
+        return doubled, x.add_(5), beside + 1, total
+
+    expected = [[2] * 4096, [11] * 4096, [2] * 5000, 122882]
+    for _ in range(2):
+        assert [t.tolist() for t in f(1)] == expected
+        torch.tpu.wait_for_compiles()
+    *others, total = f(7)
+    with pytest.raises(IndexError):
+        total.item()
+    for found, values in zip(others, expected, strict=False):
+        try:
+            assert found.tolist() == values
+        except IndexError:
+            pass
 
 
 def test_debug_mode_raises_at_the_line():

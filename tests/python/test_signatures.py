@@ -146,6 +146,58 @@ def test_a_new_kind_is_refused_in_the_cpus_words(name):
     assert str(raised["tpu"].value).splitlines()[0] == str(raised["cpu"].value).splitlines()[0]
 
 
+IMAGE, KERNEL = torch.randn(2, 4, 7, 6), torch.randn(6, 2, 3, 2)
+LAST = torch.channels_last
+CALLS = {  # of dispatcher/shapes.cc
+    "conv2d": lambda x, w: F.conv2d(x, w, None, (2, 1), (1, 0), (1, 2), 2),
+    "conv2d, channels last": lambda x, w: F.conv2d(x.contiguous(memory_format=LAST), w, None, groups=2),
+    "conv_transpose2d": lambda x, w: F.conv_transpose2d(x, w[:4], None, 2, 1, (1, 0), 2),
+    "conv1d": lambda x, w: F.conv1d(x[0], w[:, 0, None, :].expand(6, 4, 2)),
+    "conv2d of a kernel that is too large": lambda x, w: F.conv2d(x[..., :1], w, groups=2),
+    "conv2d of too few channels": lambda x, w: F.conv2d(x[:, 1:], w, groups=2),
+    "conv2d by strides of zero": lambda x, w: F.conv2d(x, w, None, 0, groups=2),
+    "attention": lambda x, w: F.scaled_dot_product_attention(x, x, x, is_causal=True),
+    "attention, heads last": lambda x, w: F.scaled_dot_product_attention(*[x.transpose(1, 2)] * 3),
+    "adaptive_avg_pool2d": lambda x, w: F.adaptive_avg_pool2d(x, (3, 2)),
+    "adaptive_avg_pool2d, channels last": lambda x, w: F.adaptive_avg_pool2d(x.contiguous(memory_format=LAST), 2),
+    "arange": lambda x, w: torch.arange(2, 9, 3, device=x.device),
+    "arange, f32": lambda x, w: torch.arange(0.0, 1.0, 0.1, device=x.device),
+    "arange the wrong way": lambda x, w: torch.arange(9, 2, device=x.device),
+    "arange, out=": lambda x, w: torch.arange(6, out=torch.empty(2, 3, device=x.device)),
+    "linspace": lambda x, w: torch.linspace(0, 1, 5, device=x.device),
+    "linspace of less than nothing": lambda x, w: torch.linspace(0, 1, -1, device=x.device),
+    "eye": lambda x, w: torch.eye(3, 4, dtype=torch.int32, device=x.device),
+    "randperm": lambda x, w: torch.randperm(7, device=x.device).sort()[0],
+    "roll": lambda x, w: x.transpose(0, 1).roll((1, 2), (0, -1)),
+    "roll along a dimension that isn't there": lambda x, w: x.roll(1, 9),
+    "binary_cross_entropy": lambda x, w: F.binary_cross_entropy(x.sigmoid(), x.sigmoid(), reduction="none"),
+    "huber_loss": lambda x, w: F.huber_loss(x.transpose(0, 1), x.transpose(0, 1) * 3, reduction="none"),
+    "hardswish": lambda x, w: F.hardswish(x[..., ::2]),
+    "relu6": lambda x, w: F.relu6(x.transpose(0, 1)),
+    "prelu": lambda x, w: F.prelu(x, x[0, :, 0, 0]),
+    "select": lambda x, w: x.select(1, 2) * 2,
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_results_are_as_those_of_the_cpu(name):
+    def results(device):
+        x, w = (t.to(device, copy=True).requires_grad_() for t in (IMAGE, KERNEL))
+        y = CALLS[name](x, w)
+        if not y.requires_grad:
+            return [y]
+        y.square().sum().backward()
+        return [y.detach(), x.grad] if w.grad is None else [y.detach(), x.grad, w.grad]
+
+    try:
+        expected = results("cpu")
+    except (RuntimeError, IndexError) as error:
+        with pytest.raises(type(error)):
+            results("tpu")
+    else:
+        assert_same(expected, results("tpu"))
+
+
 def test_first_calls_import_nothing():
     run_python(
         """

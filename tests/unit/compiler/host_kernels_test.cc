@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "absl/strings/str_replace.h"
+#include "llvm/Support/CommandLine.h"
 #include "tests/unit/compiler/host_testing.h"
 
 namespace tpu::host {
@@ -36,6 +37,13 @@ TEST(Pointwise, EverySizeOfTail) {
     std::vector<float> want(n);
     for (int64_t i = 0; i < n; ++i) want[i] = (a[i] + b[i]) * a[i];
     ExpectNear(got, want);
+  }
+}
+
+// Those that object_code.cc switches passes off by.
+TEST(CodeGenerator, HasItsOptions) {
+  for (const char* name : {"disable-lsr", "disable-post-ra"}) {
+    EXPECT_EQ(llvm::cl::getRegisteredOptions().count(name), 1u) << name;
   }
 }
 
