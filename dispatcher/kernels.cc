@@ -59,8 +59,14 @@ at::Tensor MakeEmpty(const Layout* layout, c10::DeviceIndex device) {
   return made;
 }
 
+// In CUDA's words.
+void CheckNotPinned(std::optional<bool> pinned) {
+  TORCH_CHECK(!pinned.value_or(false), "Only dense CPU tensors can be pinned");
+}
+
 at::Tensor EmptyStrided(c10::IntArrayRef size, c10::IntArrayRef stride, std::optional<c10::ScalarType> dtype,
-                        std::optional<c10::Layout>, std::optional<c10::Device> device, std::optional<bool>) {
+                        std::optional<c10::Layout>, std::optional<c10::Device> device, std::optional<bool> pinned) {
+  CheckNotPinned(pinned);
   at::detail::check_size_nonnegative(size);
   TORCH_CHECK(size.size() == stride.size(), "dimensionality of sizes (", size.size(),
               ") must match dimensionality of strides (", stride.size(), ")");
@@ -71,7 +77,9 @@ at::Tensor EmptyStrided(c10::IntArrayRef size, c10::IntArrayRef stride, std::opt
 }
 
 at::Tensor Empty(c10::IntArrayRef size, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout>,
-                 std::optional<c10::Device> device, std::optional<bool>, std::optional<c10::MemoryFormat> format) {
+                 std::optional<c10::Device> device, std::optional<bool> pinned,
+                 std::optional<c10::MemoryFormat> format) {
+  CheckNotPinned(pinned);
   at::detail::check_size_nonnegative(size);
   const c10::ScalarType type = c10::dtype_or_default(dtype);
   at::detail::computeStorageNbytesContiguous(size, c10::elementSize(type));  // raises where there is no such size

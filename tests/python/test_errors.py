@@ -167,6 +167,14 @@ def test_errors_of_linear_algebra_that_are_asked_for_come_at_the_call(name):
         compiled(lambda: call("tpu"))()
 
 
+@pytest.mark.parametrize("make", [torch.empty, torch.ones, torch.rand, torch.full_like, torch.empty_strided])
+def test_memory_of_the_device_is_not_pinned(make):
+    arguments = {torch.full_like: (torch.ones(3), 2.0), torch.empty_strided: ((3,), (1,))}.get(make, (3,))
+    with pytest.raises(RuntimeError, match="Only dense CPU tensors can be pinned"):
+        make(*arguments, device="tpu", pin_memory=True)
+    assert make(*arguments, device="tpu", pin_memory=False).shape == (3,)
+
+
 def test_an_error_leaves_the_device_usable():
     x = torch.ones(2, 3, device="tpu")
     y = x * 2
