@@ -26,7 +26,6 @@
 #include "dispatcher/host_team.h"
 #include "dispatcher/layout.h"
 #include "dispatcher/overlap.h"
-#include "dispatcher/streams.h"
 #include "dispatcher/structured.h"
 #include "jit/engine.h"
 #include "runtime/flags.h"
@@ -228,43 +227,14 @@ bool IsNotImplemented(const std::exception_ptr& error) {
   }
 }
 
-// The same stack with other stand-ins, of which no element is asked for.
-torch::jit::Stack Replaced(const Operator& op, torch::jit::Stack stack, at::Tensor (*stand_in)(const at::Tensor&)) {
-  for (size_t i = 0; i < stack.size(); ++i) {
-    if (op.kinds[i] == ArgumentKind::kGenerator) {
-      stack[i] = c10::IValue();
-    } else if (stack[i].isDevice()) {
-      stack[i] = c10::Device(c10::kMeta);
-    } else {
-      stack[i] = MapTensors(stack[i], op.kinds[i], stand_in);
-    }
-  }
-  return stack;
-}
-
 // What PyTorch infers for stand-ins; nothing where it refuses them.
 torch::jit::Stack InferredFor(const Operator& op, const torch::jit::Stack& stand_ins) {
-  torch::jit::Stack stack;
   try {
-    if (op.structured) {
-      stack = Replaced(op, stand_ins, [](const at::Tensor& t) {
-        return StructuredStandIn(t.sizes(), t.strides(), t.scalar_type(),
-                                 static_cast<c10::DeviceIndex>(CurrentDevice()));
-      });
-      if (InferStructured(op.op, stack)) return stack;
-    }
-    stack = Replaced(op, stand_ins, [](const at::Tensor& t) {
-      return at::empty_strided(t.sizes(), t.strides(), t.options().device(c10::kMeta));
-    });
-    for (const int out : op.out) {  // as where the call's own sizes are asked for
-      for (const at::Tensor& t : TensorsOf(stack[out])) t.unsafeGetTensorImpl()->set_sizes_contiguous({0});
-    }
-    at::AutoDispatchBelowADInplaceOrView below_autograd;
-    op.op.callBoxed(stack);
+    std::optional<Inference> inference = AskPyTorch(op, stand_ins, c10::DeviceType::CPU);
+    return inference ? std::move(inference->returns) : torch::jit::Stack();
   } catch (...) {
-    stack.clear();
+    return {};
   }
-  return stack;
 }
 
 // False when a result has other sizes than it should have, which are those of `inferred`, shrunk if the arguments are.

@@ -65,9 +65,10 @@ void GiveUpHostTeamLater() {
 HostTeamLimit::HostTeamLimit(int most) {
   const OpenMp& openmp = OpenMp::Get();
   const int usual = at::get_num_threads();  // from now on what this thread's regions have
-  if (openmp.set_threads == nullptr || usual <= std::max(most, 1)) return;
+  most = std::max(most, 1);
+  if (openmp.set_threads == nullptr || usual <= most) return;
   former_ = usual;
-  openmp.set_threads(std::max(most, 1));
+  openmp.set_threads(most);
 }
 
 HostTeamLimit::~HostTeamLimit() {

@@ -22,51 +22,6 @@
 namespace tpu {
 namespace {
 
-using StandIn = at::Tensor (*)(const at::Tensor&);
-
-c10::IValue Replace(const c10::IValue& value, ArgumentKind kind, StandIn stand_in) {
-  if (kind == ArgumentKind::kGenerator) return c10::IValue();
-  if (value.isDevice()) return c10::Device(c10::kMeta);
-  return MapTensors(value, kind, [stand_in](const at::Tensor& t) {
-    return t.device().type() != c10::DeviceType::PrivateUse1 ? t : stand_in(t);
-  });
-}
-
-// The arguments with stand-ins for the device's tensors.
-torch::jit::Stack Replace(const Operator& op, at::ArrayRef<c10::IValue> arguments, StandIn stand_in) {
-  torch::jit::Stack stack;
-  for (size_t i = 0; i < arguments.size(); ++i) stack.push_back(Replace(arguments[i], op.kinds[i], stand_in));
-  return stack;
-}
-
-// What the operator returned for stand-ins, and these: out= arguments have the result's sizes.
-struct Inference {
-  torch::jit::Stack arguments, returns;
-};
-
-// Nothing where PyTorch has no inference for the operator.
-std::optional<Inference> AskPyTorch(const Operator& op, at::ArrayRef<c10::IValue> arguments) {
-  Inference inference;
-  if (op.structured) {
-    inference.arguments = inference.returns = Replace(op, arguments, &StructuredStandIn);
-    if (InferStructured(op.op, inference.returns)) return inference;
-  }
-  inference.arguments = Replace(op, arguments, [](const at::Tensor& t) {
-    return at::empty_strided(t.sizes(), t.strides(), t.options().device(c10::kMeta));
-  });
-  for (const int out : op.out) {  // as if it had no elements: it gets its sizes without a warning
-    for (const at::Tensor& t : TensorsOf(inference.arguments[out])) t.unsafeGetTensorImpl()->set_sizes_contiguous({0});
-  }
-  inference.returns = inference.arguments;
-  try {
-    at::AutoDispatchBelowADInplaceOrView guard;
-    op.op.callBoxed(inference.returns);
-  } catch (const c10::NotImplementedError&) {
-    return std::nullopt;
-  }
-  return inference;
-}
-
 // at::result_type of the tensors and Scalars among the arguments.
 c10::ScalarType ResultType(const Operator& op, at::ArrayRef<c10::IValue> arguments) {
   at::native::ResultTypeState state = {};
@@ -276,7 +231,8 @@ void DescribeTypesBesideOut(const Operator& op, at::ArrayRef<c10::IValue> argume
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (!op.IsOut(static_cast<int>(i))) operands.push_back(arguments[i]);
   }
-  const std::optional<Inference> inference = AskPyTorch(Operator::Of(op.recorded), operands);
+  const std::optional<Inference> inference =
+      AskPyTorch(Operator::Of(op.recorded), operands, c10::DeviceType::PrivateUse1);
   if (!inference || inference->returns.size() != d.call->results.size()) return;
   for (size_t r = 0; r < inference->returns.size(); ++r) {
     const c10::ScalarType computed = inference->returns[r].toTensor().scalar_type();
@@ -403,7 +359,7 @@ SignatureRef Infer(const Operator& op, at::ArrayRef<c10::IValue> arguments, cons
   DescribeOperands(op, collected, d);
   std::optional<Inference> inference;
   try {
-    inference = AskPyTorch(op, arguments);
+    inference = AskPyTorch(op, arguments, c10::DeviceType::PrivateUse1);
   } catch (...) {
     // Its inference has words, and at times types, of its own for what the CPU's kernel refuses, and refuses some calls
     // that the CPU's kernel takes (index_reduce of no indices): those run at once. So do a library's, whose inference

@@ -243,27 +243,26 @@ Three AttentionBackward(const at::Tensor& grad, const at::Tensor& query, const a
 
 // --- numbers in a row ---
 
-at::Tensor& Sized(at::Tensor& out, at::IntArrayRef sizes) {
-  if (out.sizes() != sizes) out.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
-  return out;
-}
-
 at::Tensor& Arange(const at::Scalar& start, const at::Scalar& end, const at::Scalar& step, at::Tensor& out) {
   CheckPlain(!start.isComplex() && !end.isComplex() && !step.isComplex());
-  return Sized(out, {out.scalar_type() == c10::kLong ? at::native::compute_arange_size<int64_t>(start, end, step)
-                                                     : at::native::compute_arange_size<double>(start, end, step)});
+  out.resize_({out.scalar_type() == c10::kLong ? at::native::compute_arange_size<int64_t>(start, end, step)
+                                               : at::native::compute_arange_size<double>(start, end, step)});
+  return out;
 }
 at::Tensor& Linspace(const at::Scalar& start, const at::Scalar& end, int64_t steps, at::Tensor& out) {
   CheckPlain(steps >= 0 && !start.isComplex() && !end.isComplex() && at::isFloatingType(out.scalar_type()));
-  return Sized(out, {steps});
+  out.resize_({steps});
+  return out;
 }
 at::Tensor& Eye(int64_t rows, int64_t columns, at::Tensor& out) {
   CheckPlain(rows >= 0 && columns >= 0);
-  return Sized(out, {rows, columns});
+  out.resize_({rows, columns});
+  return out;
 }
 at::Tensor& Permutation(int64_t n, Generator, at::Tensor& out) {
   CheckPlain(n >= 0 && out.scalar_type() == c10::kLong);
-  return Sized(out, {n});
+  out.resize_({n});
+  return out;
 }
 
 // --- losses and others, element by element ---
@@ -309,12 +308,12 @@ at::Tensor AveragePooledBackward(const at::Tensor& grad, const at::Tensor& self)
   return at::empty(self.sizes(), self.options().memory_format(self.suggest_memory_format()));
 }
 
-at::Tensor HardSwish(const at::Tensor& self) {
+at::Tensor Activation(const at::Tensor& self) {
   CheckPlain(IsFloat(self));
   return Elementwise({&self}, self.scalar_type());
 }
 
-at::Tensor HardTanh(const at::Tensor& self, const at::Scalar&, const at::Scalar&) { return HardSwish(self); }
+at::Tensor HardTanh(const at::Tensor& self, const at::Scalar&, const at::Scalar&) { return Activation(self); }
 at::Tensor ParametricRelu(const at::Tensor& self, const at::Tensor& weight) {
   CheckPlain(IsFloat(self) && self.scalar_type() == weight.scalar_type() &&
              at::is_expandable_to(weight.sizes(), self.sizes()));
@@ -346,7 +345,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse3, m) {
   m.impl("fill_.Scalar", &Fill);
   m.impl("flip", &Flip);
   m.impl("floor_divide", &FloorDivide);
-  m.impl("hardswish", &HardSwish);
+  m.impl("hardswish", &Activation);
   m.impl("hardtanh", &HardTanh);
   m.impl("huber_loss", &Huber);
   m.impl("index_select", &IndexSelect);

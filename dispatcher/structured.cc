@@ -6,6 +6,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/view_native.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
@@ -15,6 +16,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "dispatcher/storage.h"
+#include "dispatcher/streams.h"
 
 namespace tpu {
 namespace {
@@ -74,10 +76,6 @@ at::Tensor StructuredStandIn(c10::IntArrayRef sizes, c10::IntArrayRef strides, c
   return made;
 }
 
-at::Tensor StructuredStandIn(const at::Tensor& t) {
-  return StructuredStandIn(t.sizes(), t.strides(), t.scalar_type(), t.device().index());
-}
-
 bool InferStructured(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   at::AutoDispatchBelowADInplaceOrView guard;
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
@@ -88,6 +86,45 @@ bool InferStructured(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
     return false;
   }
   return true;
+}
+
+std::optional<Inference> AskPyTorch(const Operator& op, at::ArrayRef<c10::IValue> arguments, c10::DeviceType device) {
+  const auto replace = [&](at::Tensor (*stand_in)(const at::Tensor&)) {
+    torch::jit::Stack stack;
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      const c10::IValue& value = arguments[i];
+      if (op.kinds[i] == ArgumentKind::kGenerator) {
+        stack.emplace_back();
+      } else if (value.isDevice()) {
+        stack.emplace_back(c10::Device(c10::kMeta));
+      } else {
+        stack.push_back(MapTensors(value, op.kinds[i],
+                                   [&](const at::Tensor& t) { return t.device().type() != device ? t : stand_in(t); }));
+      }
+    }
+    return stack;
+  };
+  Inference inference;
+  if (op.structured) {
+    inference.arguments = inference.returns = replace([](const at::Tensor& t) {
+      const c10::DeviceIndex index = t.device().has_index() ? t.device().index() : CurrentDevice();
+      return StructuredStandIn(t.sizes(), t.strides(), t.scalar_type(), index);
+    });
+    if (InferStructured(op.op, inference.returns)) return inference;
+  }
+  inference.arguments = replace(
+      [](const at::Tensor& t) { return at::empty_strided(t.sizes(), t.strides(), t.options().device(c10::kMeta)); });
+  for (const int out : op.out) {  // as if it had no elements: it gets its sizes without a warning
+    for (const at::Tensor& t : TensorsOf(inference.arguments[out])) t.unsafeGetTensorImpl()->set_sizes_contiguous({0});
+  }
+  inference.returns = inference.arguments;
+  try {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    op.op.callBoxed(inference.returns);
+  } catch (const c10::NotImplementedError&) {
+    return std::nullopt;
+  }
+  return inference;
 }
 
 }  // namespace tpu

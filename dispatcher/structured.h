@@ -2,11 +2,14 @@
 // without the part that computes elements, and without Python, where the Meta key has mostly Python. Others that
 // programs call first and most have such kernels of ours.
 //
-// Asked by Infer before it asks the Meta key. Touches none of the call's own data; holds no locks. Any thread.
+// Asked by Infer, and by the check of a call with stand-ins. Touches none of the call's own data; holds no locks. Any
+// thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
+
+#include <optional>
 
 #include "dispatcher/calls.h"
 
@@ -16,8 +19,7 @@ namespace tpu {
 bool HasStructuredKernel(const c10::OperatorHandle& op);
 // The operator has a structured kernel, or one of shapes.cc or norms.cc, or is made of others.
 bool IsStructured(const c10::OperatorHandle& op);
-// A tensor of the same kind as `t`, for InferStructured.
-at::Tensor StructuredStandIn(const at::Tensor& t);
+// For InferStructured.
 at::Tensor StructuredStandIn(c10::IntArrayRef sizes, c10::IntArrayRef strides, c10::ScalarType type,
                              c10::DeviceIndex device);
 // For kernels of InferStructured: of what is not plain, the Meta key is asked.
@@ -27,5 +29,13 @@ bool InferringStructured();
 // From arguments to returns, none of which holds elements. Raises what PyTorch raises. False, with the stack spoiled,
 // where the kernel asks for elements after all.
 bool InferStructured(const c10::OperatorHandle& op, torch::jit::Stack& stack);
+
+// What the operator returned for stand-ins, and these: out= arguments have the result's sizes.
+struct Inference {
+  torch::jit::Stack arguments, returns;
+};
+// Of InferStructured, or else the Meta key, by stand-ins for the arguments' tensors of `device`. Nothing where PyTorch
+// has no inference for the operator.
+std::optional<Inference> AskPyTorch(const Operator& op, at::ArrayRef<c10::IValue> arguments, c10::DeviceType device);
 
 }  // namespace tpu

@@ -290,10 +290,10 @@ Value* ElementOps::Apply(mlir::Operation* op, llvm::ArrayRef<Value*> operands) {
     return FromMemory(to, b_.CreateBitCast(stored, Like(stored, MemoryType(to, 1))));
   }
   Value* result = operands.size() == 1 ? Unary(op, from, operands[0]) : Binary(op, from, operands[0], operands[1]);
-  if (result == nullptr || mlir::isa<ir::NegOp, ir::AbsOp, ir::MaxOp, ir::MinOp>(op))
-    return result;  // one it was given
-  return Round(to, result);
+  return result == nullptr || KeepsRounded(op) ? result : Round(to, result);
 }
+
+bool ElementOps::KeepsRounded(mlir::Operation* op) { return mlir::isa<ir::NegOp, ir::AbsOp, ir::MaxOp, ir::MinOp>(op); }
 
 Value* ElementOps::Combine(Fold fold, mlir::Type t, Value* a, Value* b) {
   bool is_float = IsFloat(t);

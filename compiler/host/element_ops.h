@@ -29,6 +29,8 @@ class ElementOps {
   // A float register value rounded to what `element` can hold.
   llvm::Value* Round(mlir::Type element, llvm::Value* value);
   llvm::Value* Convert(mlir::Type from, mlir::Type to, llvm::Value* value);
+  // Whether what it gives is one of its operands but for the sign: of a half type's values, another of them.
+  static bool KeepsRounded(mlir::Operation* op);
   // nullptr for an operation that is not elementwise.
   llvm::Value* Apply(mlir::Operation* op, llvm::ArrayRef<llvm::Value*> operands);
 

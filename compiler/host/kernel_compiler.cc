@@ -75,11 +75,7 @@ absl::StatusOr<CompiledKernel> CompileKernel(const KernelWriter& write, std::opt
   llvm::Module module("kernel", context);
   CompiledKernel kernel;
   if (open) {
-    KernelNumbers numbers;
-    llvm::Module draft("kernel", context);
-    write(draft, &numbers);
-    for (int64_t asked : numbers.asked) numbers.parameters.push_back(asked == *open ? 0 : -1);
-    numbers.asked.clear();
+    KernelNumbers numbers{.open = open};
     kernel.parameters = {*open};
     kernel.shape = write(module, &numbers);
   } else {

@@ -28,7 +28,8 @@ Value* KernelFrame::I64(int64_t v) {
   if (numbers_ == nullptr) return b_.getInt64(v);
   const size_t place = numbers_->asked.size();
   numbers_->asked.push_back(v);
-  const int parameter = place < numbers_->parameters.size() ? numbers_->parameters[place] : -1;
+  int parameter = place < numbers_->parameters.size() ? numbers_->parameters[place] : -1;
+  if (v == numbers_->open) parameter = 0;
   if (parameter < 0) return b_.getInt64(v);
   if (parameters_.size() <= static_cast<size_t>(parameter)) parameters_.resize(parameter + 1);
   Value*& read = parameters_[parameter];

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "compiler/host/element_ops.h"
@@ -16,8 +17,9 @@ namespace tpu::host {
 // The numbers in a kernel's code. Code for several sizes is written at each of them; where a number differs, it is read
 // from the step's parameters.
 struct KernelNumbers {
-  std::vector<int64_t> asked;   // all that the code asked for, in order
-  std::vector<int> parameters;  // of each, which parameter it is; -1, or none told: it is the same for all sizes
+  std::vector<int64_t> asked;        // all that the code asked for, in order
+  std::vector<int> parameters;       // of each, which parameter it is; -1, or none told: it is the same for all sizes
+  std::optional<int64_t> open = {};  // instead: the number that is the only parameter
 };
 
 class KernelFrame {

@@ -425,7 +425,7 @@ bool NestValues::IsRounded(int id, mlir::FloatType half, int depth) const {
   if (node.kind != Kind::kOp) return false;
   if (mlir::isa<ir::ConvertOp>(node.op)) return nest_.nodes[node.operands[0]].type == half;
   if (mlir::isa<ir::SelectOp>(node.op)) return operands(1);
-  return mlir::isa<ir::NegOp, ir::AbsOp, ir::MaxOp, ir::MinOp>(node.op) && operands(0);
+  return ElementOps::KeepsRounded(node.op) && operands(0);
 }
 
 Value* NestValues::Compute(int id) {

@@ -221,22 +221,24 @@ def _infer_grouped_products(module):
             return torch.empty(sizes, dtype=out_dtype or a.dtype, device=a.device)
 
 
+def _change_constants(function, changed):
+    """Of functions whose devices stand in their code, and in whose place one of ours could not be traced."""
+    code = function.__code__
+    function.__code__ = code.replace(co_consts=tuple(map(changed, code.co_consts)))
+
+
 def _allow_flex_attention(module):
-    """The devices that it allows stand in its code; a function of ours in its place could not be traced."""
-    code = module._validate_device.__code__
-    allowed = tuple(c | {"tpu"} if isinstance(c, frozenset) else c for c in code.co_consts)
-    module._validate_device.__code__ = code.replace(co_consts=allowed)
+    _change_constants(module._validate_device, lambda c: c | {"tpu"} if isinstance(c, frozenset) else c)
 
 
 def _check_registrations(module):
-    """torch.library.opcheck's devices stand in its code, too: ours takes the place of one that this torch has not."""
+    """In torch.library.opcheck ours takes the place of a device that this torch has not."""
     names = {"xpu": "tpu", "AutogradXPU": "AutogradPrivateUse1"}
 
     def renamed(constant):
         return tuple(map(renamed, constant)) if isinstance(constant, tuple) else names.get(constant, constant)
 
-    code = module.autograd_registration_check.__code__
-    module.autograd_registration_check.__code__ = code.replace(co_consts=renamed(code.co_consts))
+    _change_constants(module.autograd_registration_check, renamed)
 
 
 def _autocast_flex_attention(module):
