@@ -65,11 +65,7 @@ absl::StatusOr<std::vector<KernelWriter>> WritersOf(llvm::ArrayRef<Operation*> a
       if (!same) nest.loops[loop].most = most;
     }
   }
-  for (LoopNest& nest : nests) {
-    writers.push_back([nest = std::move(nest)](llvm::Module& module, KernelNumbers* numbers) {
-      return EmitKernel(nest, module, Tuning(), numbers);
-    });
-  }
+  for (LoopNest& nest : nests) writers.push_back(NestWriter(std::move(nest), Tuning()));
   return writers;
 }
 
@@ -117,8 +113,7 @@ absl::StatusOr<Program> CompileFamily(absl::Span<const mlir::ModuleOp> modules, 
   }
   std::vector<Plan> plans;
   for (mlir::func::FuncOp function : functions) {
-    auto plan = BuildOpenPlan(
-        function, [&](Operation* op, const KernelWriter&, std::optional<int64_t>) { return compiled.lookup(op); });
+    auto plan = BuildOpenPlan(function, [&](Operation* op, const KernelWriter&) { return compiled.lookup(op); });
     if (!plan.ok()) return plan.status();
     plans.push_back(*std::move(plan));
   }

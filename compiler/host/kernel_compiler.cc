@@ -70,36 +70,41 @@ absl::StatusOr<KernelCode> CodeOf(llvm::Module& module, const std::string& text)
 
 }  // namespace
 
-absl::StatusOr<CompiledKernel> CompileKernel(const KernelWriter& write, std::optional<int64_t> open) {
+KernelWriter NestWriter(LoopNest nest, const Tuning& tuning) {
+  // Of a single loop nothing but its end depends on the size.
+  const auto open = nest.loops.size() == 1 ? std::optional(nest.loops.front().size) : std::nullopt;
+  return {[nest = std::move(nest), tuning](llvm::Module& module, KernelNumbers* numbers) {
+            return EmitKernel(nest, module, tuning, numbers);
+          },
+          open};
+}
+
+absl::StatusOr<CompiledKernel> CompileKernel(const KernelWriter& writer) {
   llvm::LLVMContext context;
   llvm::Module module("kernel", context);
   CompiledKernel kernel;
-  if (open) {
-    KernelNumbers numbers{.open = open};
-    kernel.parameters = {*open};
-    kernel.shape = write(module, &numbers);
-  } else {
-    kernel.shape = write(module, nullptr);
-  }
+  KernelNumbers numbers{.open = writer.open};
+  if (writer.open) kernel.parameters = {*writer.open};
+  kernel.shape = writer.write(module, &numbers);
   auto code = CodeOf(module, TextOf(module));
   if (!code.ok()) return code.status();
   kernel.code = *std::move(code);
   return kernel;
 }
 
-absl::StatusOr<std::vector<CompiledKernel>> CompileKernelFamily(const std::vector<KernelWriter>& write) {
+absl::StatusOr<std::vector<CompiledKernel>> CompileKernelFamily(const std::vector<KernelWriter>& writers) {
   const auto differ = [] { return absl::FailedPreconditionError("the kernel's code differs among the sizes"); };
   std::vector<std::vector<int64_t>> asked;  // by size
-  for (const KernelWriter& at_size : write) {
+  for (const KernelWriter& at_size : writers) {
     llvm::LLVMContext context;
     llvm::Module module("kernel", context);
     KernelNumbers numbers;
-    at_size(module, &numbers);
+    at_size.write(module, &numbers);
     asked.push_back(std::move(numbers.asked));
     if (asked.back().size() != asked.front().size()) return differ();
   }
   // Numbers that are the same at every size are one parameter.
-  std::vector<CompiledKernel> kernels(write.size());
+  std::vector<CompiledKernel> kernels(writers.size());
   std::map<std::vector<int64_t>, int> known;
   std::vector<int> parameters;
   for (size_t place = 0; place < asked.front().size(); ++place) {
@@ -113,13 +118,15 @@ absl::StatusOr<std::vector<CompiledKernel>> CompileKernelFamily(const std::vecto
     parameters.push_back(it->second);
     for (size_t i = 0; fresh && i < kernels.size(); ++i) kernels[i].parameters.push_back(values[i]);
   }
+  const std::optional<int64_t> open = known.empty() ? writers.front().open : std::nullopt;
   std::string text;
   KernelCode code;
-  for (size_t i = 0; i < write.size(); ++i) {
+  for (size_t i = 0; i < writers.size(); ++i) {
     llvm::LLVMContext context;
     llvm::Module module("kernel", context);
-    KernelNumbers numbers{{}, parameters};
-    kernels[i].shape = write[i](module, &numbers);
+    KernelNumbers numbers{{}, parameters, open};
+    if (open) kernels[i].parameters = {*open};
+    kernels[i].shape = writers[i].write(module, &numbers);
     if (i > 0) {
       if (TextOf(module) != text) return differ();
       continue;

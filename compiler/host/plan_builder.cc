@@ -244,12 +244,7 @@ absl::Status Builder::AddFusion(ir::FusionOp op) {
   step.label = Label(op);
   auto nest = NestOf(op);
   if (!nest) return absl::InternalError(absl::StrCat("not one loop nest: ", step.label));
-  // Of a single loop nothing but its end depends on the size.
-  const std::optional<int64_t> open = nest->loops.size() == 1 ? std::optional(nest->loops.front().size) : std::nullopt;
-  const auto write = [&](llvm::Module& module, KernelNumbers* numbers) {
-    return EmitKernel(*nest, module, tuning_, numbers);
-  };
-  auto kernel = source_(op, write, open);
+  auto kernel = source_(op, NestWriter(*nest, tuning_));
   if (!kernel.ok()) return kernel.status();
   for (Value input : nest->inputs) {
     Value outside = op.getOperands()[mlir::cast<mlir::BlockArgument>(input).getArgNumber()];
@@ -299,7 +294,7 @@ void Builder::FindOverwrites(const LoopNest& nest, const Step& step) {
 }
 
 absl::Status Builder::AddSpecial(Operation* op) {
-  auto kernel = source_(op, SpecialWriter(op, tuning_), std::nullopt);
+  auto kernel = source_(op, SpecialWriter(op, tuning_));
   if (!kernel.ok()) return kernel.status();
   const llvm::SmallVector<Value> inputs = SpecialInputs(op);
   Step step;
@@ -481,10 +476,9 @@ std::optional<LoopNest> NestOf(ir::FusionOp op) {
 }
 
 absl::StatusOr<Plan> BuildPlan(mlir::func::FuncOp function, const Tuning& tuning, const std::atomic<bool>* cancelled) {
-  const auto compile = [&](Operation*, const KernelWriter& write,
-                           std::optional<int64_t> open) -> absl::StatusOr<CompiledKernel> {
+  const auto compile = [&](Operation*, const KernelWriter& writer) -> absl::StatusOr<CompiledKernel> {
     if (cancelled != nullptr && *cancelled) return absl::CancelledError();
-    return CompileKernel(write, open);
+    return CompileKernel(writer);
   };
   return Builder(function, tuning, compile, false).Build();
 }

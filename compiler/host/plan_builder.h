@@ -17,9 +17,8 @@
 
 namespace tpu::host {
 
-// How a fusion's or another generated step's code is come by. `open`: CompileKernel's.
-using KernelSource = std::function<absl::StatusOr<CompiledKernel>(mlir::Operation* op, const KernelWriter& write,
-                                                                  std::optional<int64_t> open)>;
+// How a fusion's or another generated step's code is come by.
+using KernelSource = std::function<absl::StatusOr<CompiledKernel>(mlir::Operation* op, const KernelWriter& writer)>;
 
 // Unimplemented, naming the op, for what no step can do; Cancelled in front of a kernel once `cancelled` (may be null).
 absl::StatusOr<Plan> BuildPlan(mlir::func::FuncOp function, const Tuning& tuning, const std::atomic<bool>* cancelled);

@@ -253,13 +253,13 @@ llvm::SmallVector<mlir::Value> SpecialInputs(mlir::Operation* op) {
 }
 
 KernelWriter SpecialWriter(mlir::Operation* op, const Tuning& tuning) {
-  return [op, tuning](llvm::Module& module, KernelNumbers* numbers) {
+  return {[op, tuning](llvm::Module& module, KernelNumbers* numbers) {
     Special emitter(op, module, tuning, SpecialInputs(op).size(), numbers);
     if (mlir::isa<ir::ScatterOp>(op)) return emitter.Scatter();
     if (mlir::isa<ir::ScatterRowsOp>(op)) return emitter.ScatterRows();
     if (mlir::isa<ir::ScanOp>(op)) return emitter.Scan();
     return emitter.Sort();
-  };
+  }};
 }
 
 }  // namespace tpu::host
