@@ -221,10 +221,14 @@ void RecordHistogram(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (whole) stack->back() = stack->back().toTensor().to(type);
 }
 
-// PyTorch's own kernel stays: composites for autograd, which have no derivative of their own; views; and what moves
-// between devices (factories, conversions, copies), which kernels.cc serves.
+// PyTorch's own kernel stays: composites for autograd (but for those that the CPU has a kernel for, which have a
+// derivative of their own); views; and what moves between devices (factories, conversions, copies), which kernels.cc
+// serves.
 bool StaysPyTorchs(const c10::OperatorHandle& op) {
-  if (op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) return true;
+  if (op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
+      !op.hasKernelForDispatchKey(c10::DispatchKey::CPU)) {
+    return true;
+  }
   const std::string& name = op.schema().name();
   if (name == "aten::copy" || name == "aten::copy_" || name == "aten::clone") return true;
   for (const c10::Argument& a : op.schema().arguments()) {

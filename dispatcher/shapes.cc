@@ -313,6 +313,11 @@ at::Tensor Activation(const at::Tensor& self) {
   return Elementwise({&self}, self.scalar_type());
 }
 
+at::Tensor ActivationBackward(const at::Tensor& grad, const at::Tensor& self) {
+  CheckPlain(IsFloat(self) && grad.scalar_type() == self.scalar_type());
+  return Elementwise({&grad, &self}, self.scalar_type());
+}
+
 at::Tensor HardTanh(const at::Tensor& self, const at::Scalar&, const at::Scalar&) { return Activation(self); }
 at::Tensor ParametricRelu(const at::Tensor& self, const at::Tensor& weight) {
   CheckPlain(IsFloat(self) && self.scalar_type() == weight.scalar_type() &&
@@ -359,6 +364,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse3, m) {
   m.impl("logsumexp", &LogSumExp);
   m.impl("masked_fill_.Scalar", &MaskedFillScalar);
   m.impl("masked_fill_.Tensor", &MaskedFillTensor);
+  m.impl("mish_backward", &ActivationBackward);
   m.impl("mse_loss_backward", &MseBackward);
   m.impl("multinomial", &Multinomial);
   m.impl("native_dropout", &Dropout);
