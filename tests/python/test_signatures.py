@@ -127,6 +127,18 @@ MISTAKES = {
     "norm of integers' channels": lambda d: F.batch_norm(
         torch.ones(3, 4, dtype=torch.int64, device=d), None, None, training=True
     ),
+    "norm of groups of very many integers": lambda d: F.group_norm(
+        torch.ones(2, 8, 1024, 1040, dtype=torch.uint8, device=d), 2
+    ),
+    "gradient of very many integers' means": lambda d: torch.ops.aten.avg_pool2d_backward(
+        *(torch.ones(2, 8, n, n, dtype=torch.uint8, device=d) for n in (520, 1040)),
+        [2, 2],
+        [],
+        [0, 0],
+        False,
+        True,
+        None,
+    ),
     "norm's weight": lambda d: F.layer_norm(torch.ones(300, 192, device=d), (192,), torch.ones(191, device=d)),
 }
 
