@@ -21,6 +21,7 @@
 #include "dispatcher/host_check.h"
 #include "dispatcher/host_kernels.h"
 #include "dispatcher/overlap.h"
+#include "dispatcher/structured.h"
 #include "dispatcher/typed_record.h"
 #include "dispatcher/values.h"
 #include "jit/engine.h"
@@ -264,6 +265,13 @@ void RegisterOperators(const std::vector<std::string>& lowered) {
     const std::string overload = dot == std::string::npos ? "" : full.substr(dot + 1);
     add(name, overload);
     add(name + "_", overload);
+  }
+  // PyTorch's kernels of structured operators call the out= form, of which only the Meta key (Python, mostly) tells
+  // what it returns. Copies of views are made of what is recorded anyway.
+  for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
+    const auto op = c10::Dispatcher::singleton().findOp(name);
+    if (!op || name.name.rfind("aten::", 0) != 0 || !HasStructuredKernel(*op)) continue;
+    if (!op->hasTag(at::Tag::view_copy)) add(name.name, name.overload_name);
   }
 }
 

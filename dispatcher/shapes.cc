@@ -55,8 +55,8 @@ at::Tensor Where(const at::Tensor& condition, const at::Tensor& self, const at::
 }
 
 at::Tensor Abs(const at::Tensor& self) {
-  CheckPlain(!self.is_complex() && self.scalar_type() != c10::kBool);
-  return Elementwise({&self}, self.scalar_type());
+  CheckPlain(self.scalar_type() != c10::kBool);
+  return Elementwise({&self}, c10::toRealValueType(self.scalar_type()));
 }
 
 at::Tensor Test(const at::Tensor& self) { return Elementwise({&self}, c10::kBool); }
@@ -318,6 +318,21 @@ at::Tensor ActivationBackward(const at::Tensor& grad, const at::Tensor& self) {
   return Elementwise({&grad, &self}, self.scalar_type());
 }
 
+at::Tensor HardTanhBackward(const at::Tensor& grad, const at::Tensor& self, const at::Scalar&, const at::Scalar&) {
+  return ActivationBackward(grad, self);
+}
+at::Tensor LogSigmoidBackward(const at::Tensor& grad, const at::Tensor& self, const at::Tensor&) {
+  return ActivationBackward(grad, self);
+}
+at::Tensor HalvesBackward(const at::Tensor& grad, const at::Tensor& self, int64_t) {
+  CheckPlain(IsFloat(self) && grad.scalar_type() == self.scalar_type() && self.dim() > 0);
+  return at::empty_like(self, at::MemoryFormat::Contiguous);
+}
+Two ParametricReluBackward(const at::Tensor& grad, const at::Tensor& self, const at::Tensor& weight) {
+  CheckPlain(at::is_expandable_to(weight.sizes(), self.sizes()) && weight.scalar_type() == self.scalar_type());
+  return {ActivationBackward(grad, self), ActivationBackward(grad, self)};
+}
+
 at::Tensor HardTanh(const at::Tensor& self, const at::Scalar&, const at::Scalar&) { return Activation(self); }
 at::Tensor ParametricRelu(const at::Tensor& self, const at::Tensor& weight) {
   CheckPlain(IsFloat(self) && self.scalar_type() == weight.scalar_type() &&
@@ -325,45 +340,217 @@ at::Tensor ParametricRelu(const at::Tensor& self, const at::Tensor& weight) {
   return Elementwise({&self, &weight}, self.scalar_type());
 }
 
-// What they refuse, the CPU's kernel is asked (host_check.h).
+at::Tensor Logit(const at::Tensor& self, std::optional<double>) { return Activation(self); }
+
+at::Tensor& Complex(const at::Tensor& self, const at::Tensor& other, at::Tensor& out) {
+  CheckPlain(self.scalar_type() == other.scalar_type() &&
+             (self.scalar_type() == c10::kFloat || self.scalar_type() == c10::kDouble) &&
+             out.scalar_type() == c10::toComplexType(self.scalar_type()));
+  out.resize_(at::infer_size(self.sizes(), other.sizes()));
+  return out;
+}
+
+// --- elements by their indices ---
+
+at::Tensor& IndexFill(at::Tensor& self, int64_t, const at::Tensor& index, const at::Scalar& value) {
+  CheckPlain(self.dim() > 0 && index.scalar_type() == c10::kLong && (!value.isComplex() || self.is_complex()));
+  return self;
+}
+at::Tensor& IndexPut(at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices, const at::Tensor& values,
+                     bool) {
+  CheckPlain(values.scalar_type() == self.scalar_type());
+  for (const std::optional<at::Tensor>& index : indices) {
+    CheckPlain(!index || !index->defined() || index->scalar_type() == c10::kLong);
+  }
+  return self;
+}
+at::Tensor UnfoldBackward(const at::Tensor& grad, at::IntArrayRef sizes, int64_t, int64_t, int64_t) {
+  return at::empty(sizes, grad.options());
+}
+at::Tensor& MaskedScatter(at::Tensor& self, const at::Tensor& mask, const at::Tensor& source) {
+  CheckPlain(self.scalar_type() == source.scalar_type());
+  return MaskedFill(self, mask);
+}
+at::Tensor Take(const at::Tensor& self, const at::Tensor& index) {
+  CheckPlain(index.scalar_type() == c10::kLong && self.numel() > 0);
+  return at::empty(index.sizes(), self.options());
+}
+std::tuple<at::Tensor&, at::Tensor&> KthValue(const at::Tensor& self, int64_t k, int64_t dim, bool keepdim,
+                                              at::Tensor& values, at::Tensor& indices) {
+  CheckPlain(self.dim() > 0 && dim >= -self.dim() && dim < self.dim() && !self.is_complex() &&
+             values.scalar_type() == self.scalar_type() && indices.scalar_type() == c10::kLong);
+  const int64_t at = dim < 0 ? dim + self.dim() : dim;
+  CheckPlain(k > 0 && k <= self.size(at));
+  std::vector<int64_t> sizes = self.sizes().vec();
+  keepdim ? void(sizes[static_cast<size_t>(at)] = 1) : void(sizes.erase(sizes.begin() + at));
+  values.resize_(sizes);
+  indices.resize_(sizes);
+  return {values, indices};
+}
+at::Tensor SearchSorted(const at::Tensor& sorted, const at::Tensor& self, bool out_int32, bool,
+                        std::optional<c10::string_view>, const std::optional<at::Tensor>&) {
+  CheckPlain(sorted.dim() == 1 || (sorted.dim() == self.dim() && sorted.dim() > 0 &&
+                                   sorted.sizes().slice(0, static_cast<size_t>(sorted.dim()) - 1) ==
+                                       self.sizes().slice(0, static_cast<size_t>(sorted.dim()) - 1)));
+  CheckPlain(sorted.scalar_type() == self.scalar_type());
+  return at::empty(self.sizes(), self.options().dtype(out_int32 ? c10::kInt : c10::kLong));
+}
+at::Tensor Histogram(const at::Tensor& self, int64_t bins, const at::Scalar&, const at::Scalar&) {
+  CheckPlain(IsFloat(self) && bins > 0);
+  return at::empty({bins}, self.options());
+}
+at::Tensor CountNonzero(const at::Tensor& self, at::IntArrayRef dims) {
+  return at::sum(self, dims, /*keepdim=*/false, c10::kLong);
+}
+at::Tensor Distances(const at::Tensor& a, const at::Tensor& b, double p, std::optional<int64_t>) {
+  CheckPlain(IsFloat(a) && a.scalar_type() == b.scalar_type() && a.dim() > 1 && b.dim() > 1 &&
+             a.size(-1) == b.size(-1) && p >= 0);
+  const auto batches = [](const at::Tensor& t) { return t.sizes().slice(0, static_cast<size_t>(t.dim()) - 2); };
+  std::vector<int64_t> sizes = at::infer_size(batches(a), batches(b));
+  sizes.push_back(a.size(-2));
+  sizes.push_back(b.size(-2));
+  return at::empty(sizes, a.options());
+}
+
+at::Tensor DistancesBackward(const at::Tensor&, const at::Tensor& a, const at::Tensor& b, double p,
+                             const at::Tensor& distances) {
+  CheckPlain(Distances(a, b, p, std::nullopt).sizes() == distances.sizes());
+  std::vector<int64_t> sizes(distances.sizes().begin(), distances.sizes().end() - 2);
+  sizes.insert(sizes.end(), {a.size(-2), a.size(-1)});
+  return at::empty(sizes, a.options());
+}
+
+// --- images ---
+
+at::Tensor Columns(const at::Tensor& self, at::IntArrayRef kernel, at::IntArrayRef dilation, at::IntArrayRef padding,
+                   at::IntArrayRef stride) {
+  CheckPlain(IsFloat(self) && (self.dim() == 3 || self.dim() == 4) && self.numel() > 0 && kernel.size() == 2 &&
+             dilation.size() == 2 && padding.size() == 2 && stride.size() == 2);
+  int64_t positions = 1, taps = 1;
+  for (size_t d = 0; d < 2; ++d) {
+    CheckPlain(stride[d] > 0 && kernel[d] > 0 && dilation[d] > 0 && padding[d] >= 0);
+    const int64_t room = self.size(static_cast<int64_t>(d) - 2) + 2 * padding[d] - (dilation[d] * (kernel[d] - 1) + 1);
+    CheckPlain(room >= 0);
+    positions *= room / stride[d] + 1;
+    taps *= kernel[d];
+  }
+  std::vector<int64_t> sizes(self.sizes().begin(), self.sizes().end() - 3);
+  sizes.insert(sizes.end(), {self.size(-3) * taps, positions});
+  return at::empty(sizes, self.options());
+}
+at::Tensor FromColumns(const at::Tensor& self, at::IntArrayRef image, at::IntArrayRef kernel, at::IntArrayRef,
+                       at::IntArrayRef, at::IntArrayRef) {
+  CheckPlain((self.dim() == 2 || self.dim() == 3) && self.numel() > 0 && image.size() == 2 && kernel.size() == 2);
+  const int64_t taps = kernel[0] * kernel[1];
+  CheckPlain(taps > 0 && self.size(-2) % taps == 0 && image[0] > 0 && image[1] > 0);
+  std::vector<int64_t> sizes(self.sizes().begin(), self.sizes().end() - 2);
+  sizes.insert(sizes.end(), {self.size(-2) / taps, image[0], image[1]});
+  return at::empty(sizes, self.options());
+}
+at::Tensor GridSampled(const at::Tensor& self, const at::Tensor& grid, int64_t, int64_t, bool) {
+  CheckPlain(IsFloat(self) && self.scalar_type() == grid.scalar_type() && self.dim() == 4 && grid.dim() == 4 &&
+             grid.size(0) == self.size(0) && grid.size(3) == 2 && self.numel() > 0);
+  return at::empty({self.size(0), self.size(1), grid.size(1), grid.size(2)}, self.options());
+}
+Two GridSampledBackward(const at::Tensor& grad, const at::Tensor& self, const at::Tensor& grid, int64_t, int64_t, bool,
+                        std::array<bool, 2> wanted) {
+  CheckPlain(grad.dim() == 4 && grad.scalar_type() == self.scalar_type());
+  GridSampled(self, grid, 0, 0, false);
+  return {wanted[0] ? at::empty_like(self, at::MemoryFormat::Contiguous) : at::Tensor(),
+          at::empty_like(grid, at::MemoryFormat::Contiguous)};
+}
+
+// --- Fourier transforms ---
+
+at::Tensor Transformed(const at::Tensor& self, at::IntArrayRef dims, c10::ScalarType type, int64_t last) {
+  CheckPlain(!dims.empty() && self.numel() > 0 &&
+             std::all_of(dims.begin(), dims.end(), [&](int64_t d) { return d >= 0 && d < self.dim(); }));
+  std::vector<int64_t> sizes = self.sizes().vec();
+  if (last > 0) sizes[static_cast<size_t>(dims.back())] = last;
+  return at::empty(sizes, self.options().dtype(type));
+}
+bool IsTransformed(c10::ScalarType type) { return type == c10::kFloat || type == c10::kDouble; }
+at::Tensor TransformedReal(const at::Tensor& self, at::IntArrayRef dims, int64_t, bool half) {
+  CheckPlain(IsTransformed(self.scalar_type()) && !dims.empty() && dims.back() >= 0 && dims.back() < self.dim());
+  return Transformed(self, dims, c10::toComplexType(self.scalar_type()), half ? self.size(dims.back()) / 2 + 1 : 0);
+}
+at::Tensor TransformedToReal(const at::Tensor& self, at::IntArrayRef dims, int64_t, int64_t last) {
+  CheckPlain(self.is_complex() && IsTransformed(c10::toRealValueType(self.scalar_type())) && last > 0);
+  return Transformed(self, dims, c10::toRealValueType(self.scalar_type()), last);
+}
+at::Tensor TransformedComplex(const at::Tensor& self, at::IntArrayRef dims, int64_t, bool) {
+  CheckPlain(self.is_complex() && IsTransformed(c10::toRealValueType(self.scalar_type())));
+  return Transformed(self, dims, self.scalar_type(), 0);
+}
+
+// --- random numbers: what they refuse, the CPU's kernel is asked (host_check.h) ---
+
 at::Tensor& Draw(at::Tensor& self, double, double, Generator) { return self; }
-at::Tensor& Bernoulli(at::Tensor& self, double, Generator) { return self; }
+at::Tensor& DrawByOne(at::Tensor& self, double, Generator) { return self; }
+at::Tensor Drawn(const at::Tensor& self, Generator) { return at::empty(self.sizes(), self.options()); }
 at::Tensor& RandomFrom(at::Tensor& self, int64_t, std::optional<int64_t>, Generator) { return self; }
 at::Tensor& RandomTo(at::Tensor& self, int64_t, Generator) { return self; }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse3, m) {
   m.impl("_adaptive_avg_pool2d", &AveragePooled);
   m.impl("_adaptive_avg_pool2d_backward", &AveragePooledBackward);
+  m.impl("_cdist_backward", &DistancesBackward);
+  m.impl("_cdist_forward", &Distances);
+  m.impl("_fft_c2c", &TransformedComplex);
+  m.impl("_fft_c2r", &TransformedToReal);
+  m.impl("_fft_r2c", &TransformedReal);
   m.impl("_grouped_mm", &GroupedProduct);
   m.impl("_prelu_kernel", &ParametricRelu);
+  m.impl("_prelu_kernel_backward", &ParametricReluBackward);
   m.impl("_scaled_dot_product_flash_attention_for_cpu", &Attention);
   m.impl("_scaled_dot_product_flash_attention_for_cpu_backward", &AttentionBackward);
+  m.impl("_standard_gamma", &Drawn);
   m.impl("abs", &Abs);
   m.impl("arange.start_out", &Arange);
-  m.impl("bernoulli_.float", &Bernoulli);
+  m.impl("bernoulli_.float", &DrawByOne);
   m.impl("binary_cross_entropy", &CrossEntropyOfTwo);
   m.impl("binary_cross_entropy_backward", &CrossEntropyOfTwoBackward);
+  m.impl("cauchy_", &Draw);
+  m.impl("col2im", &FromColumns);
+  m.impl("complex.out", &Complex);
   m.impl("convolution", &Convolution);
   m.impl("convolution_backward", &ConvolutionBackward);
+  m.impl("count_nonzero.dim_IntList", &CountNonzero);
   m.impl("dot", &Dot);
+  m.impl("exponential_", &DrawByOne);
   m.impl("eye.m_out", &Eye);
   m.impl("fill_.Scalar", &Fill);
   m.impl("flip", &Flip);
   m.impl("floor_divide", &FloorDivide);
+  m.impl("geometric_", &DrawByOne);
+  m.impl("glu_backward", &HalvesBackward);
+  m.impl("grid_sampler_2d", &GridSampled);
+  m.impl("grid_sampler_2d_backward", &GridSampledBackward);
   m.impl("hardswish", &Activation);
+  m.impl("hardswish_backward", &ActivationBackward);
   m.impl("hardtanh", &HardTanh);
+  m.impl("hardtanh_backward", &HardTanhBackward);
+  m.impl("histc", &Histogram);
   m.impl("huber_loss", &Huber);
+  m.impl("im2col", &Columns);
+  m.impl("index_fill_.int_Scalar", &IndexFill);
+  m.impl("index_put_", &IndexPut);
   m.impl("index_select", &IndexSelect);
   m.impl("isnan", &Test);
+  m.impl("kthvalue.values", &KthValue);
   m.impl("linspace.out", &Linspace);
+  m.impl("log_normal_", &Draw);
+  m.impl("log_sigmoid_backward", &LogSigmoidBackward);
   m.impl("log_sigmoid_forward", &LogSigmoid);
   m.impl("logical_and", &Compare);
   m.impl("logical_not", &Test);
   m.impl("logical_or", &Compare);
   m.impl("logical_xor", &Compare);
+  m.impl("logit", &Logit);
   m.impl("logsumexp", &LogSumExp);
   m.impl("masked_fill_.Scalar", &MaskedFillScalar);
   m.impl("masked_fill_.Tensor", &MaskedFillTensor);
+  m.impl("masked_scatter_", &MaskedScatter);
   m.impl("mish_backward", &ActivationBackward);
   m.impl("mse_loss_backward", &MseBackward);
   m.impl("multinomial", &Multinomial);
@@ -372,6 +559,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse3, m) {
   m.impl("normal_", &Draw);
   m.impl("pixel_shuffle", &PixelShuffle);
   m.impl("pixel_unshuffle", &PixelUnshuffle);
+  m.impl("poisson", &Drawn);
+  m.impl("polar.out", &Complex);
   m.impl("random_.from", &RandomFrom);
   m.impl("random_.to", &RandomTo);
   m.impl("randperm.generator_out", &Permutation);
@@ -381,10 +570,13 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse3, m) {
   m.impl("rsub.Tensor", [](const at::Tensor& self, const at::Tensor& other, const at::Scalar& alpha) {
     return at::native::rsub(self, other, alpha);
   });
+  m.impl("searchsorted.Tensor", &SearchSorted);
   m.impl("select_backward", &SelectBackward);
   m.impl("std.correction", &Deviation);
   m.impl("std_mean.correction", &DeviationAndMean);
+  m.impl("take", &Take);
   m.impl("unfold", &at::native::unfold);
+  m.impl("unfold_backward", &UnfoldBackward);
   m.impl("uniform_", &Draw);
   m.impl("var.correction", &Deviation);
   m.impl("var_mean.correction", &DeviationAndMean);
