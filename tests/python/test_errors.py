@@ -320,6 +320,13 @@ def test_an_operator_without_a_kernel_is_refused_at_the_call():
                 operator(torch.ones(3, device=device))
 
 
+def test_tensors_of_onednn_are_refused():
+    x = torch.ones(10, device="tpu")
+    with pytest.raises(NotImplementedError, match="mkldnn"):
+        x.to_mkldnn()
+    assert x.sum().item() == 10
+
+
 def test_values_that_hardly_any_stand_in_has_decide_at_the_call():
     x = torch.arange(5.0, device="tpu")
 
