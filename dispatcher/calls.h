@@ -60,6 +60,7 @@ struct HostKernel {
 struct Signature {
   CallRef call;
   std::vector<const Layout*> results;  // of call.results: the strides that new tensors get
+  std::vector<size_t> lists;           // by list that is returned: how many of them are its tensors
   uint64_t random_counters = 0;        // Philox counters each call takes
   // False: can't be recorded (its result's shape depends on data, it returns numbers, or has no shape inference);
   // it runs at once on the host.

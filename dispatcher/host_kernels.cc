@@ -414,14 +414,15 @@ void RunNow(const Operator& op, torch::jit::Stack& stack) {
   }
   const torch::jit::Stack host_arguments = host;
   const HostAllocatorScope scope(Engine::Get().device(device));
-  op.op.callBoxed(host);
+  torch::jit::Stack results = std::move(host);  // ends before the scope: an opaque tensor (to_mkldnn) frees a raw block
+  op.op.callBoxed(results);
   for (int m : op.mutated) {
     const std::vector<at::Tensor> targets = TensorsOf(arguments[m]), sources = TensorsOf(host_arguments[m]);
     for (size_t i = 0; i < targets.size(); ++i) WriteBack(targets[i], sources[i]);
   }
-  for (size_t r = 0; r < host.size(); ++r) {
+  for (size_t r = 0; r < results.size(); ++r) {
     const int alias = r < op.return_alias.size() ? op.return_alias[r] : -1;
-    stack.push_back(alias >= 0 ? arguments[alias] : ToDevice(host[r], device));
+    stack.push_back(alias >= 0 ? arguments[alias] : ToDevice(results[r], device));
   }
 }
 

@@ -202,7 +202,9 @@ void DescribeResults(const Operator& op, const Inference& inference, Draft& d) {
     if (returned[r].isTensor()) {
       AddResult(d, returned[r].toTensor());
     } else {
-      for (const at::Tensor& t : TensorsOf(returned[r])) AddResult(d, t);
+      const std::vector<at::Tensor> list = TensorsOf(returned[r]);
+      d.signature->lists.push_back(list.size());
+      for (const at::Tensor& t : list) AddResult(d, t);
     }
   }
   for (int m : op.mutated) {

@@ -238,8 +238,11 @@ const at::Tensor& Resize(const at::Tensor& self, c10::IntArrayRef size, std::opt
 
 at::Tensor& SetStorage(at::Tensor& self, at::Storage source, int64_t offset, c10::IntArrayRef size,
                        c10::IntArrayRef stride) {
-  if (stride.size() == size.size() && offset >= 0) {
+  if (offset >= 0 && stride.size() == size.size()) {
     GrowTo(source, at::detail::computeStorageNbytes(size, stride, self.itemsize(), offset));
+  } else if (offset >= 0 && stride.empty()) {  // row-major
+    at::detail::check_size_nonnegative(size);
+    GrowTo(source, at::detail::computeStorageNbytesContiguous(size, self.itemsize(), offset));
   }
   return at::native::set_storage_cpu_(self, std::move(source), offset, size, stride);
 }

@@ -74,9 +74,7 @@ void WriteMutated(const Operator& op, at::ArrayRef<c10::IValue> arguments, const
 torch::jit::Stack Returns(const Operator& op, at::ArrayRef<c10::IValue> arguments, const Signature& s,
                           absl::Span<ValueRef> results, c10::DeviceIndex device, size_t* next) {
   torch::jit::Stack returns;
-  size_t mutated = 0;
-  for (int m : op.mutated) mutated += TensorsOf(arguments[m]).size();
-  const size_t fresh = results.size() - mutated;
+  auto length = s.lists.begin();
   const auto tensor = [&] {
     const Layout* layout = s.results[*next];
     ValueRef value = std::move(results[(*next)++]);
@@ -92,9 +90,9 @@ torch::jit::Stack Returns(const Operator& op, at::ArrayRef<c10::IValue> argument
       returns.push_back(arguments[op.return_alias[r]]);
     } else if (schema_returns[r].real_type()->kind() == c10::TypeKind::TensorType) {
       returns.push_back(tensor());
-    } else {  // a list takes what the single tensors leave
+    } else {
       c10::List<at::Tensor> list;
-      while (*next < fresh) list.push_back(tensor());
+      for (size_t left = *length++; left > 0; --left) list.push_back(tensor());
       returns.push_back(list);
     }
   }

@@ -320,6 +320,24 @@ def test_an_operator_without_a_kernel_is_refused_at_the_call():
                 operator(torch.ones(3, device=device))
 
 
+@pytest.mark.parametrize("cell", [torch.gru, torch.lstm], ids=lambda cell: cell.__name__)
+def test_weights_that_are_not_those_of_whole_gates_are_refused(cell):
+    x, state, weight = (
+        torch.ones(2, 4, 4, device="tpu"),
+        torch.ones(1, 4, 4, device="tpu"),
+        torch.ones(5, 4, device="tpu"),
+    )
+    with pytest.raises(RuntimeError, match="gates of one size"):
+        cell(x, state if cell is torch.gru else (state, state), [weight, weight], False, 1, 0.0, False, False, False)
+
+
+def test_tensors_of_onednn_are_refused():
+    x = torch.ones(10, device="tpu")
+    with pytest.raises(NotImplementedError, match="mkldnn"):
+        x.to_mkldnn()
+    assert x.sum().item() == 10
+
+
 def test_values_that_hardly_any_stand_in_has_decide_at_the_call():
     x = torch.arange(5.0, device="tpu")
 

@@ -80,3 +80,19 @@ def test_state_dict_round_trip():
     other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
     for one, two in zip(optimizer.state.values(), other.state.values(), strict=True):
         torch.testing.assert_close(one["exp_avg"].cpu(), two["exp_avg"].cpu())
+
+
+def test_operators_that_return_several_lists():
+    def results(device):
+        def lists(n):
+            return [[torch.full((2 + i,), k / 10 + i, device=device) for i in range(2)] for k in range(1, n + 1)]
+
+        one = torch.ones((), device=device)
+        adam = {"lr": 0.1, "beta1": 0.9, "beta2": 0.99, "weight_decay": 0.0, "eps": 1e-8}
+        updated = torch.ops.aten._fused_adam(*lists(4), [], [one, one], **adam, amsgrad=False, maximize=False)
+        unscaled = torch.ops.aten._amp_foreach_non_finite_check_and_unscale(lists(1)[0], one * 0, one / 2)
+        return updated, unscaled
+
+    (updated, unscaled), expected = results("tpu"), results("cpu")
+    assert [len(one) for one in updated] == [2, 2, 2, 2, 0]
+    torch.testing.assert_close((updated, unscaled), expected, check_device=False)

@@ -186,6 +186,16 @@ def test_set_and_resize():
     check(program, torch.arange(12.0))
 
 
+def test_set_without_strides_grows_the_storage():
+    def program(x):
+        y = torch.empty(0, dtype=x.dtype, device=x.device)
+        y.set_(x, 2, (4, 3)).fill_(5)
+        z = torch.empty(0, dtype=x.dtype, device=x.device).set_(x.clone().untyped_storage(), 20, ()).fill_(6)
+        return x, y, z
+
+    check(program, torch.arange(4.0))
+
+
 def test_storage_resize_to_zero_and_back():
     def program(x):
         storage = x.untyped_storage()
