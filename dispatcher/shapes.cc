@@ -55,8 +55,8 @@ at::Tensor Where(const at::Tensor& condition, const at::Tensor& self, const at::
 }
 
 at::Tensor Abs(const at::Tensor& self) {
-  CheckPlain(!self.is_complex() && self.scalar_type() != c10::kBool);
-  return Elementwise({&self}, self.scalar_type());
+  CheckPlain(self.scalar_type() != c10::kBool);
+  return Elementwise({&self}, c10::toRealValueType(self.scalar_type()));
 }
 
 at::Tensor Test(const at::Tensor& self) { return Elementwise({&self}, c10::kBool); }
@@ -107,6 +107,10 @@ at::Tensor Deviation(const at::Tensor& self, at::OptionalIntArrayRef dim, const 
 at::Tensor LogSumExp(const at::Tensor& self, at::IntArrayRef dim, bool keepdim) {
   CheckPlain(IsFloat(self));
   return at::sum(self, dim, keepdim);
+}
+at::Tensor CountNonzero(const at::Tensor& self, at::IntArrayRef dim) {
+  CheckPlain(!self.is_complex());
+  return at::sum(self, dim, /*keepdim=*/false, c10::kLong);
 }
 Two DeviationAndMean(const at::Tensor& self, at::OptionalIntArrayRef dim, const std::optional<at::Scalar>&,
                      bool keepdim) {
@@ -177,6 +181,20 @@ at::Tensor Multinomial(const at::Tensor& self, int64_t samples, bool replacement
   sizes.back() = samples;
   return at::empty(sizes, self.options().dtype(c10::kLong));
 }
+
+// What is drawn for each element of the parameters is contiguous, whatever their strides.
+at::Tensor Sample(const at::Tensor& parameter, Generator) {
+  CheckPlain(IsFloat(parameter));
+  return at::empty(parameter.sizes(), parameter.options());
+}
+
+at::Tensor SampleOfTwo(const at::Tensor& first, const at::Tensor& second, Generator) {
+  CheckPlain(first.sizes() == second.sizes() && first.scalar_type() == second.scalar_type());
+  return Sample(first, {});
+}
+
+at::Tensor NormalAround(const at::Tensor& mean, double, Generator) { return Sample(mean, {}); }
+at::Tensor NormalWithin(double, const at::Tensor& deviation, Generator) { return Sample(deviation, {}); }
 
 // --- convolutions and attention ---
 
@@ -308,6 +326,55 @@ at::Tensor AveragePooledBackward(const at::Tensor& grad, const at::Tensor& self)
   return at::empty(self.sizes(), self.options().memory_format(self.suggest_memory_format()));
 }
 
+at::Tensor GridSampled(const at::Tensor& self, const at::Tensor& grid, int64_t, int64_t, bool) {
+  CheckPlain(self.dim() == 4 && grid.dim() == 4 && self.numel() > 0 && grid.numel() > 0 && IsFloat(self) &&
+             grid.size(0) == self.size(0) && grid.size(3) == 2 && grid.scalar_type() == self.scalar_type());
+  return at::empty({self.size(0), self.size(1), grid.size(1), grid.size(2)}, self.options());
+}
+
+Two GridSampledBackward(const at::Tensor& grad, const at::Tensor& self, const at::Tensor& grid, int64_t, int64_t, bool,
+                        std::array<bool, 2> wanted) {
+  CheckPlain(self.dim() == 4 && grid.dim() == 4 && grad.scalar_type() == self.scalar_type());
+  return {wanted[0] ? at::empty(self.sizes(), self.options()) : at::Tensor(), at::empty(grid.sizes(), grid.options())};
+}
+
+// Of windows that fit: how many there are along both dimensions.
+int64_t Windows(at::IntArrayRef sizes, at::IntArrayRef kernel, at::IntArrayRef dilation, at::IntArrayRef padding,
+                at::IntArrayRef stride) {
+  int64_t windows = 1;
+  for (const at::IntArrayRef list : {sizes, kernel, dilation, padding, stride}) CheckPlain(list.size() == 2);
+  for (size_t d = 0; d < 2; ++d) {
+    CheckPlain(kernel[d] > 0 && dilation[d] > 0 && padding[d] >= 0 && stride[d] > 0);
+    const int64_t room = sizes[d] + 2 * padding[d] - dilation[d] * (kernel[d] - 1) - 1;
+    CheckPlain(room >= 0);
+    windows *= room / stride[d] + 1;
+  }
+  return windows;
+}
+
+at::Tensor Unfolded(const at::Tensor& self, at::IntArrayRef kernel, at::IntArrayRef dilation, at::IntArrayRef padding,
+                    at::IntArrayRef stride) {
+  CheckPlain(self.dim() == 4 && self.numel() > 0);
+  const int64_t windows = Windows(self.sizes().slice(2), kernel, dilation, padding, stride);
+  return at::empty({self.size(0), self.size(1) * kernel[0] * kernel[1], windows}, self.options());
+}
+
+at::Tensor Folded(const at::Tensor& self, at::IntArrayRef sizes, at::IntArrayRef kernel, at::IntArrayRef dilation,
+                  at::IntArrayRef padding, at::IntArrayRef stride) {
+  CheckPlain(self.dim() == 3 && self.numel() > 0);
+  CheckPlain(self.size(2) == Windows(sizes, kernel, dilation, padding, stride));
+  CheckPlain(self.size(1) % (kernel[0] * kernel[1]) == 0);
+  return at::empty({self.size(0), self.size(1) / (kernel[0] * kernel[1]), sizes[0], sizes[1]}, self.options());
+}
+
+at::Tensor& OfTwoParts(const at::Tensor& first, const at::Tensor& second, at::Tensor& out) {
+  CheckPlain(IsFloat(first) && first.scalar_type() == second.scalar_type() && first.sizes() == second.sizes() &&
+             first.is_contiguous() && second.is_contiguous() &&
+             out.scalar_type() == c10::toComplexType(first.scalar_type()));
+  out.resize_(first.sizes());
+  return out;
+}
+
 at::Tensor Activation(const at::Tensor& self) {
   CheckPlain(IsFloat(self));
   return Elementwise({&self}, self.scalar_type());
@@ -327,7 +394,7 @@ at::Tensor ParametricRelu(const at::Tensor& self, const at::Tensor& weight) {
 
 // What they refuse, the CPU's kernel is asked (host_check.h).
 at::Tensor& Draw(at::Tensor& self, double, double, Generator) { return self; }
-at::Tensor& Bernoulli(at::Tensor& self, double, Generator) { return self; }
+at::Tensor& DrawByOne(at::Tensor& self, double, Generator) { return self; }
 at::Tensor& RandomFrom(at::Tensor& self, int64_t, std::optional<int64_t>, Generator) { return self; }
 at::Tensor& RandomTo(at::Tensor& self, int64_t, Generator) { return self; }
 
@@ -338,24 +405,36 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse3, m) {
   m.impl("_prelu_kernel", &ParametricRelu);
   m.impl("_scaled_dot_product_flash_attention_for_cpu", &Attention);
   m.impl("_scaled_dot_product_flash_attention_for_cpu_backward", &AttentionBackward);
+  m.impl("_standard_gamma", &Sample);
   m.impl("abs", &Abs);
   m.impl("arange.start_out", &Arange);
-  m.impl("bernoulli_.float", &Bernoulli);
+  m.impl("bernoulli_.float", &DrawByOne);
   m.impl("binary_cross_entropy", &CrossEntropyOfTwo);
   m.impl("binary_cross_entropy_backward", &CrossEntropyOfTwoBackward);
+  m.impl("binomial", &SampleOfTwo);
+  m.impl("cauchy_", &Draw);
+  m.impl("col2im", &Folded);
+  m.impl("complex.out", &OfTwoParts);
   m.impl("convolution", &Convolution);
   m.impl("convolution_backward", &ConvolutionBackward);
+  m.impl("count_nonzero.dim_IntList", &CountNonzero);
   m.impl("dot", &Dot);
+  m.impl("exponential_", &DrawByOne);
   m.impl("eye.m_out", &Eye);
   m.impl("fill_.Scalar", &Fill);
   m.impl("flip", &Flip);
   m.impl("floor_divide", &FloorDivide);
+  m.impl("geometric_", &DrawByOne);
+  m.impl("grid_sampler_2d", &GridSampled);
+  m.impl("grid_sampler_2d_backward", &GridSampledBackward);
   m.impl("hardswish", &Activation);
   m.impl("hardtanh", &HardTanh);
   m.impl("huber_loss", &Huber);
+  m.impl("im2col", &Unfolded);
   m.impl("index_select", &IndexSelect);
   m.impl("isnan", &Test);
   m.impl("linspace.out", &Linspace);
+  m.impl("log_normal_", &Draw);
   m.impl("log_sigmoid_forward", &LogSigmoid);
   m.impl("logical_and", &Compare);
   m.impl("logical_not", &Test);
@@ -369,9 +448,14 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse3, m) {
   m.impl("multinomial", &Multinomial);
   m.impl("native_dropout", &Dropout);
   m.impl("native_dropout_backward", &DropoutBackward);
+  m.impl("normal.Tensor_Tensor", &SampleOfTwo);
+  m.impl("normal.Tensor_float", &NormalAround);
+  m.impl("normal.float_Tensor", &NormalWithin);
   m.impl("normal_", &Draw);
   m.impl("pixel_shuffle", &PixelShuffle);
   m.impl("pixel_unshuffle", &PixelUnshuffle);
+  m.impl("poisson", &Sample);
+  m.impl("polar.out", &OfTwoParts);
   m.impl("random_.from", &RandomFrom);
   m.impl("random_.to", &RandomTo);
   m.impl("randperm.generator_out", &Permutation);

@@ -191,6 +191,27 @@ CALLS = {  # of dispatcher/shapes.cc
     "silu, bf16": lambda x, w: F.silu(x.bfloat16()),
     "prelu": lambda x, w: F.prelu(x, x[0, :, 0, 0]),
     "select": lambda x, w: x.select(1, 2) * 2,
+    "grid_sample": lambda x, w: F.grid_sample(x, x[:, :2].movedim(1, 3), align_corners=False),
+    "grid_sample, channels last": lambda x, w: F.grid_sample(
+        x.contiguous(memory_format=LAST), x[:, :2].detach().movedim(1, 3), mode="nearest", align_corners=True
+    ),
+    "grid_sample of too few numbers": lambda x, w: F.grid_sample(x, x[:, :3].movedim(1, 3), align_corners=False),
+    "unfold": lambda x, w: F.unfold(x.transpose(2, 3), (2, 1), padding=1, stride=(1, 2)),
+    "unfold, channels last": lambda x, w: F.unfold(x.contiguous(memory_format=LAST), 2, dilation=2),
+    "unfold of a kernel that is too large": lambda x, w: F.unfold(x, 99),
+    "fold": lambda x, w: F.fold(F.unfold(x, 2, stride=2, padding=1), x.shape[2:], 2, stride=2, padding=1),
+    "fold of too few windows": lambda x, w: F.fold(F.unfold(x, 2)[..., 1:], x.shape[2:], 2),
+    "count_nonzero": lambda x, w: x.relu().count_nonzero((0, 2)),
+    "complex": lambda x, w: torch.view_as_real(torch.complex(x, x * 2)),
+    "complex, transposed": lambda x, w: torch.view_as_real(torch.complex(x.transpose(0, 1), x.transpose(0, 1))),
+    "complex of other sizes": lambda x, w: torch.complex(x, x[:, :1]).abs(),
+    "polar": lambda x, w: torch.polar(x.abs(), x).abs(),
+    "normal": lambda x, w: torch.normal(x.detach().transpose(0, 1), 1.0) * 0,
+    "normal of deviations": lambda x, w: torch.normal(0.0, x.detach().transpose(0, 1).abs()) * 0,
+    "normal of both": lambda x, w: torch.normal(x.detach().transpose(0, 1), x.detach().transpose(0, 1).abs()) * 0,
+    "poisson": lambda x, w: torch.poisson(x.detach().transpose(0, 1).abs()) * 0,
+    "binomial": lambda x, w: torch.binomial(x.detach().transpose(0, 1).abs().ceil(), x.detach().sigmoid()) * 0,
+    "gamma": lambda x, w: torch._standard_gamma(x.detach().transpose(0, 1).abs() + 1) * 0,
 }
 
 
@@ -245,6 +266,15 @@ def test_first_calls_import_nothing():
             F.scaled_dot_product_attention(image, image, image), F.huber_loss(x.detach(), x.detach()),
             F.binary_cross_entropy(x.sigmoid(), x.detach()), F.relu6(x.detach()),
             F.prelu(x.detach(), x.detach()[0, :1]), F.mish(x), F.silu(x),
+            F.grid_sample(image, torch.zeros(1, 2, 2, 2, device="tpu"), align_corners=False), F.unfold(image, 3),
+            F.fold(F.unfold(image, 2), (6, 6), 2), x.count_nonzero(),
+        ]
+        rates = x.detach().exp()
+        results += [
+            F.gumbel_softmax(x), rates.clone().exponential_(), rates.clone().cauchy_(), rates.clone().geometric_(0.5),
+            rates.clone().log_normal_(), torch.normal(rates, rates), torch.normal(rates, 1.0), torch.normal(0.0, rates),
+            torch.poisson(rates), torch.binomial(rates.ceil(), rates.tanh()), torch._standard_gamma(rates),
+            torch.complex(rates, rates).abs(), torch.polar(rates, rates),
         ]
         sum(r.double().sum() for r in results if r.requires_grad).backward()
         for result in results:
