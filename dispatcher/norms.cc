@@ -90,7 +90,8 @@ Three ChannelGradients(const at::Tensor& grad, const at::Tensor& input, const Op
                        std::array<bool, 3> wanted) {
   CheckPlainInput(input);
   CheckPlain(input.dim() >= 2);
-  CheckPlain(grad.sizes() == input.sizes() && grad.scalar_type() == input.scalar_type() && Given(weight) &&
+  CheckPlain(grad.sizes() == input.sizes() && grad.scalar_type() == input.scalar_type() &&
+             (Given(weight) || !(wanted[1] || wanted[2])) &&
              IsPlainParameter(weight, input.size(1), input.scalar_type()));
   const auto parameter = [&](bool is_wanted) { return is_wanted ? at::empty_like(*weight) : at::Tensor(); };
   return {wanted[0] ? Like(input) : at::Tensor(), parameter(wanted[1]), parameter(wanted[2])};

@@ -120,6 +120,10 @@ MISTAKES = {
     "uniform integers": lambda d: torch.ones(3, dtype=torch.int64, device=d).uniform_(),
     "complex flips": lambda d: torch.ones(3, dtype=torch.complex64, device=d).bernoulli_(),
     "complex integers": lambda d: torch.ones(3, dtype=torch.complex64, device=d).random_(),
+    "exponential integers": lambda d: torch.ones(3, dtype=torch.int64, device=d).exponential_(),
+    "counts by other types": lambda d: torch.binomial(torch.ones(3, device=d), torch.ones(3, device=d).double()),
+    "complex of types": lambda d: torch.complex(torch.ones(3, device=d), torch.ones(3, device=d).double()),
+    "polar of integers": lambda d: torch.polar(*[torch.ones(3, dtype=torch.int64, device=d)] * 2),
     "norm of integers": lambda d: F.layer_norm(torch.ones(3, 4, dtype=torch.int64, device=d), (4,)),
     "norm of many integers": lambda d: F.layer_norm(torch.ones(300, 192, dtype=torch.int64, device=d), (192,)),
     "norm of complex numbers": lambda d: F.layer_norm(torch.ones(3, 4, dtype=torch.complex64, device=d), (4,)),
@@ -191,6 +195,7 @@ CALLS = {  # of dispatcher/shapes.cc
     "silu, bf16": lambda x, w: F.silu(x.bfloat16()),
     "prelu": lambda x, w: F.prelu(x, x[0, :, 0, 0]),
     "select": lambda x, w: x.select(1, 2) * 2,
+    "batch_norm without weights": lambda x, w: F.batch_norm(x.transpose(0, 1), None, None, training=True),
     "grid_sample": lambda x, w: F.grid_sample(x, x[:, :2].movedim(1, 3), align_corners=False),
     "grid_sample, channels last": lambda x, w: F.grid_sample(
         x.contiguous(memory_format=LAST), x[:, :2].detach().movedim(1, 3), mode="nearest", align_corners=True
@@ -266,6 +271,7 @@ def test_first_calls_import_nothing():
             F.scaled_dot_product_attention(image, image, image), F.huber_loss(x.detach(), x.detach()),
             F.binary_cross_entropy(x.sigmoid(), x.detach()), F.relu6(x.detach()),
             F.prelu(x.detach(), x.detach()[0, :1]), F.mish(x), F.silu(x),
+            F.batch_norm(x, None, None, training=True),
             F.grid_sample(image, torch.zeros(1, 2, 2, 2, device="tpu"), align_corners=False), F.unfold(image, 3),
             F.fold(F.unfold(image, 2), (6, 6), 2), x.count_nonzero(),
         ]
