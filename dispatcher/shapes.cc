@@ -420,74 +420,20 @@ at::Tensor DistancesBackward(const at::Tensor&, const at::Tensor& a, const at::T
   return at::empty(sizes, a.options());
 }
 
-// --- images ---
-
-at::Tensor Columns(const at::Tensor& self, at::IntArrayRef kernel, at::IntArrayRef dilation, at::IntArrayRef padding,
-                   at::IntArrayRef stride) {
-  CheckPlain(IsFloat(self) && (self.dim() == 3 || self.dim() == 4) && self.numel() > 0 && kernel.size() == 2 &&
-             dilation.size() == 2 && padding.size() == 2 && stride.size() == 2);
-  int64_t positions = 1, taps = 1;
-  for (size_t d = 0; d < 2; ++d) {
-    CheckPlain(stride[d] > 0 && kernel[d] > 0 && dilation[d] > 0 && padding[d] >= 0);
-    const int64_t room = self.size(static_cast<int64_t>(d) - 2) + 2 * padding[d] - (dilation[d] * (kernel[d] - 1) + 1);
-    CheckPlain(room >= 0);
-    positions *= room / stride[d] + 1;
-    taps *= kernel[d];
-  }
-  std::vector<int64_t> sizes(self.sizes().begin(), self.sizes().end() - 3);
-  sizes.insert(sizes.end(), {self.size(-3) * taps, positions});
-  return at::empty(sizes, self.options());
-}
-at::Tensor FromColumns(const at::Tensor& self, at::IntArrayRef image, at::IntArrayRef kernel, at::IntArrayRef,
-                       at::IntArrayRef, at::IntArrayRef) {
-  CheckPlain((self.dim() == 2 || self.dim() == 3) && self.numel() > 0 && image.size() == 2 && kernel.size() == 2);
-  const int64_t taps = kernel[0] * kernel[1];
-  CheckPlain(taps > 0 && self.size(-2) % taps == 0 && image[0] > 0 && image[1] > 0);
-  std::vector<int64_t> sizes(self.sizes().begin(), self.sizes().end() - 2);
-  sizes.insert(sizes.end(), {self.size(-2) / taps, image[0], image[1]});
-  return at::empty(sizes, self.options());
-}
-at::Tensor GridSampled(const at::Tensor& self, const at::Tensor& grid, int64_t, int64_t, bool) {
-  CheckPlain(IsFloat(self) && self.scalar_type() == grid.scalar_type() && self.dim() == 4 && grid.dim() == 4 &&
-             grid.size(0) == self.size(0) && grid.size(3) == 2 && self.numel() > 0);
-  return at::empty({self.size(0), self.size(1), grid.size(1), grid.size(2)}, self.options());
-}
-Two GridSampledBackward(const at::Tensor& grad, const at::Tensor& self, const at::Tensor& grid, int64_t, int64_t, bool,
-                        std::array<bool, 2> wanted) {
-  CheckPlain(grad.dim() == 4 && grad.scalar_type() == self.scalar_type());
-  GridSampled(self, grid, 0, 0, false);
-  return {wanted[0] ? at::empty_like(self, at::MemoryFormat::Contiguous) : at::Tensor(),
-          at::empty_like(grid, at::MemoryFormat::Contiguous)};
-}
-
-// --- Fourier transforms ---
-
-at::Tensor Transformed(const at::Tensor& self, at::IntArrayRef dims, c10::ScalarType type, int64_t last) {
-  CheckPlain(!dims.empty() && self.numel() > 0 &&
-             std::all_of(dims.begin(), dims.end(), [&](int64_t d) { return d >= 0 && d < self.dim(); }));
-  std::vector<int64_t> sizes = self.sizes().vec();
-  if (last > 0) sizes[static_cast<size_t>(dims.back())] = last;
-  return at::empty(sizes, self.options().dtype(type));
-}
-bool IsTransformed(c10::ScalarType type) { return type == c10::kFloat || type == c10::kDouble; }
-at::Tensor TransformedReal(const at::Tensor& self, at::IntArrayRef dims, int64_t, bool half) {
-  CheckPlain(IsTransformed(self.scalar_type()) && !dims.empty() && dims.back() >= 0 && dims.back() < self.dim());
-  return Transformed(self, dims, c10::toComplexType(self.scalar_type()), half ? self.size(dims.back()) / 2 + 1 : 0);
-}
-at::Tensor TransformedToReal(const at::Tensor& self, at::IntArrayRef dims, int64_t, int64_t last) {
-  CheckPlain(self.is_complex() && IsTransformed(c10::toRealValueType(self.scalar_type())) && last > 0);
-  return Transformed(self, dims, c10::toRealValueType(self.scalar_type()), last);
-}
-at::Tensor TransformedComplex(const at::Tensor& self, at::IntArrayRef dims, int64_t, bool) {
-  CheckPlain(self.is_complex() && IsTransformed(c10::toRealValueType(self.scalar_type())));
-  return Transformed(self, dims, self.scalar_type(), 0);
-}
-
 // --- random numbers: what they refuse, the CPU's kernel is asked (host_check.h) ---
 
 at::Tensor& Draw(at::Tensor& self, double, double, Generator) { return self; }
 at::Tensor& DrawByOne(at::Tensor& self, double, Generator) { return self; }
-at::Tensor Drawn(const at::Tensor& self, Generator) { return at::empty(self.sizes(), self.options()); }
+at::Tensor Drawn(const at::Tensor& self, Generator) {
+  CheckPlain(IsFloat(self));
+  return at::empty(self.sizes(), self.options());
+}
+at::Tensor DrawnOfTwo(const at::Tensor& self, const at::Tensor& other, Generator) {
+  CheckPlain(self.sizes() == other.sizes() && self.scalar_type() == other.scalar_type());
+  return Drawn(self, {});
+}
+at::Tensor DrawnAround(const at::Tensor& mean, double, Generator) { return Drawn(mean, {}); }
+at::Tensor DrawnWithin(double, const at::Tensor& deviation, Generator) { return Drawn(deviation, {}); }
 at::Tensor& RandomFrom(at::Tensor& self, int64_t, std::optional<int64_t>, Generator) { return self; }
 at::Tensor& RandomTo(at::Tensor& self, int64_t, Generator) { return self; }
 
@@ -496,9 +442,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse3, m) {
   m.impl("_adaptive_avg_pool2d_backward", &AveragePooledBackward);
   m.impl("_cdist_backward", &DistancesBackward);
   m.impl("_cdist_forward", &Distances);
-  m.impl("_fft_c2c", &TransformedComplex);
-  m.impl("_fft_c2r", &TransformedToReal);
-  m.impl("_fft_r2c", &TransformedReal);
   m.impl("_grouped_mm", &GroupedProduct);
   m.impl("_prelu_kernel", &ParametricRelu);
   m.impl("_prelu_kernel_backward", &ParametricReluBackward);
@@ -510,8 +453,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse3, m) {
   m.impl("bernoulli_.float", &DrawByOne);
   m.impl("binary_cross_entropy", &CrossEntropyOfTwo);
   m.impl("binary_cross_entropy_backward", &CrossEntropyOfTwoBackward);
+  m.impl("binomial", &DrawnOfTwo);
   m.impl("cauchy_", &Draw);
-  m.impl("col2im", &FromColumns);
   m.impl("complex.out", &Complex);
   m.impl("convolution", &Convolution);
   m.impl("convolution_backward", &ConvolutionBackward);
@@ -524,15 +467,12 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse3, m) {
   m.impl("floor_divide", &FloorDivide);
   m.impl("geometric_", &DrawByOne);
   m.impl("glu_backward", &HalvesBackward);
-  m.impl("grid_sampler_2d", &GridSampled);
-  m.impl("grid_sampler_2d_backward", &GridSampledBackward);
   m.impl("hardswish", &Activation);
   m.impl("hardswish_backward", &ActivationBackward);
   m.impl("hardtanh", &HardTanh);
   m.impl("hardtanh_backward", &HardTanhBackward);
   m.impl("histc", &Histogram);
   m.impl("huber_loss", &Huber);
-  m.impl("im2col", &Columns);
   m.impl("index_fill_.int_Scalar", &IndexFill);
   m.impl("index_put_", &IndexPut);
   m.impl("index_select", &IndexSelect);
@@ -556,6 +496,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse3, m) {
   m.impl("multinomial", &Multinomial);
   m.impl("native_dropout", &Dropout);
   m.impl("native_dropout_backward", &DropoutBackward);
+  m.impl("normal.Tensor_Tensor", &DrawnOfTwo);
+  m.impl("normal.Tensor_float", &DrawnAround);
+  m.impl("normal.float_Tensor", &DrawnWithin);
   m.impl("normal_", &Draw);
   m.impl("pixel_shuffle", &PixelShuffle);
   m.impl("pixel_unshuffle", &PixelUnshuffle);

@@ -39,6 +39,9 @@ inline DType OpMath(DType dtype) {
   return dtype == DType::kFloat16 || dtype == DType::kBFloat16 ? DType::kFloat32 : dtype;
 }
 
+// Converting opaque elements stays with the host kernel; moving them does not.
+inline bool MayConvert(DType from, DType to) { return from == to || !(IsOpaque(from) || IsOpaque(to)); }
+
 // An operand as PyTorch's kernels for tensors of `type` read it: converted to that, in the type that arithmetic is done
 // in. A number beside tensors of half types is rounded so.
 inline Tensor Operand(Tensor x, DType type) { return ir::Convert(ir::Convert(x, type), OpMath(type)); }

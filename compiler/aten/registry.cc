@@ -9,6 +9,7 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/PatternMatch.h"
+#include "mlir/IR/TypeUtilities.h"
 #include "mlir/IR/Verifier.h"
 
 namespace tpu::aten {
@@ -42,7 +43,7 @@ Registry MakeRegistry() {
 }
 
 bool Computes(mlir::Type type) {
-  return !mlir::isa<mlir::ComplexType, ir::OpaqueType>(mlir::cast<mlir::RankedTensorType>(type).getElementType());
+  return !mlir::isa<mlir::ComplexType, ir::OpaqueType>(mlir::getElementTypeOrSelf(type));
 }
 
 // The value in its declared type; null when it does not fit.
@@ -59,8 +60,10 @@ Result TryToLower(ir::AtenOp op, mlir::RewriterBase& rewriter, Emitter& emitter,
   const Entry* entry = Registry::Get().Find(op.getName());
   const bool by_tuning = host_kernels && entry && (entry->flags & kHostKernelFirst);
   if (!entry || (by_tuning && !(tuned && (entry->flags & kTunable)))) return Result::Decline();
+  const auto promoted = op.getPromoted();  // complex, too, where real values are compared with a complex number
   if (!(entry->flags & kAnyElement) &&
-      !(llvm::all_of(op.getOperandTypes(), Computes) && llvm::all_of(op.getResultTypes(), Computes))) {
+      !(llvm::all_of(op.getOperandTypes(), Computes) && llvm::all_of(op.getResultTypes(), Computes) &&
+        (!promoted || Computes(*promoted)))) {
     return Result::Decline();
   }
   mlir::OpBuilder::InsertionGuard guard(rewriter);

@@ -9,8 +9,9 @@ namespace {
 Result Cat(AtenCall& c) {
   llvm::SmallVector<Tensor> parts;
   for (Tensor t : c.tensors(0)) {
+    if (!MayConvert(t.dtype(), c.result_dtype())) return Result::Decline();
     bool skipped = t.rank() == 1 && t.size(0) == 0 && c.result_dims().size() != 1;  // an old habit of torch.cat
-    if (!skipped) parts.push_back(t.dtype() == c.result_dtype() ? t : ir::Convert(t, c.result_dtype()));
+    if (!skipped) parts.push_back(ir::Convert(t, c.result_dtype()));
   }
   if (parts.empty()) return Result::Decline();
   return ir::Concat(parts, c.dim(1, c.result_dims().size()));
@@ -19,8 +20,10 @@ Result Cat(AtenCall& c) {
 Result Stack(AtenCall& c) {
   llvm::SmallVector<Tensor> parts;
   int64_t dim = c.dim(1, c.result_dims().size());
-  for (Tensor t : c.tensors(0)) parts.push_back(ir::Unsqueeze(t, dim));
-  for (Tensor& t : parts) t = t.dtype() == c.result_dtype() ? t : ir::Convert(t, c.result_dtype());
+  for (Tensor t : c.tensors(0)) {
+    if (!MayConvert(t.dtype(), c.result_dtype())) return Result::Decline();
+    parts.push_back(ir::Convert(ir::Unsqueeze(t, dim), c.result_dtype()));
+  }
   return ir::Concat(parts, dim);
 }
 

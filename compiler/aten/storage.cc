@@ -247,11 +247,9 @@ Result Update(AtenCall& c) {
   return ir::Reshape(ir::Bitcast(Flat(written), base.dtype()), base.dims());
 }
 
-// Converting opaque elements stays with the host kernel; moving them does not.
 Result Copy(AtenCall& c) {
   Tensor src = c.tensor(0);
-  const bool opaque = IsOpaque(src.dtype()) || IsOpaque(c.result_dtype());
-  if (opaque && src.dtype() != c.result_dtype()) return Result::Decline();
+  if (!MayConvert(src.dtype(), c.result_dtype())) return Result::Decline();
   return src;
 }
 

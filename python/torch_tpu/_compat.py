@@ -13,6 +13,7 @@ def apply():
     _exchange_by_dlpack()
     _print_with_one_read()
     _files_by_way_of_the_cpu()
+    _save_the_parts_of_sparse_tensors()
     _processes_by_way_of_the_cpu()
     _copies_between_devices()
     _dynamo.register_on_import({"safetensors.torch": _safetensors_by_way_of_the_cpu})
@@ -100,6 +101,28 @@ def _files_by_way_of_the_cpu():
         return self.copy_(read)
 
     torch.UntypedStorage._set_from_file = _set_from_file
+
+
+def _save_the_parts_of_sparse_tensors():
+    """Of a device that isn't its own PyTorch saves a copy on the CPU: its parts share no storages with what else is
+    saved, and the older format copies it back before it reads them."""
+    original = torch.Tensor._reduce_ex_internal
+    layouts = {
+        torch.sparse_coo: ("_indices", "_values", "size", "is_coalesced"),
+        torch.sparse_csr: ("crow_indices", "col_indices", "values", "size"),
+        torch.sparse_csc: ("ccol_indices", "row_indices", "values", "size"),
+        torch.sparse_bsr: ("crow_indices", "col_indices", "values", "size"),
+        torch.sparse_bsc: ("ccol_indices", "row_indices", "values", "size"),
+    }
+
+    @functools.wraps(original)
+    def _reduce_ex_internal(self, proto):
+        if self.device.type != "tpu" or self.layout not in layouts:
+            return original(self, proto)
+        parts = tuple(getattr(self, part)() for part in layouts[self.layout])
+        return torch._utils._rebuild_sparse_tensor, (self.layout, parts)
+
+    torch.Tensor._reduce_ex_internal = _reduce_ex_internal
 
 
 def _safetensors_by_way_of_the_cpu(module):

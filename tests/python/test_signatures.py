@@ -139,6 +139,10 @@ MISTAKES = {
         True,
         None,
     ),
+    "exponential integers": lambda d: torch.ones(3, dtype=torch.int64, device=d).exponential_(),
+    "counts by other types": lambda d: torch.binomial(torch.ones(3, device=d), torch.ones(3, device=d).double()),
+    "complex of types": lambda d: torch.complex(torch.ones(3, device=d), torch.ones(3, device=d).double()),
+    "polar of integers": lambda d: torch.polar(*[torch.ones(3, dtype=torch.int64, device=d)] * 2),
     "norm's weight": lambda d: F.layer_norm(torch.ones(300, 192, device=d), (192,), torch.ones(191, device=d)),
 }
 
@@ -160,7 +164,7 @@ def test_a_new_kind_is_refused_in_the_cpus_words(name):
 
 IMAGE, KERNEL = torch.randn(2, 4, 7, 6), torch.randn(6, 2, 3, 2)
 LAST = torch.channels_last
-CALLS = {  # of dispatcher/shapes.cc
+CALLS = {  # of dispatcher/shapes.cc, signal_shapes.cc and norms.cc
     "conv2d": lambda x, w: F.conv2d(x, w, None, (2, 1), (1, 0), (1, 2), 2),
     "conv2d, channels last": lambda x, w: F.conv2d(x.contiguous(memory_format=LAST), w, None, groups=2),
     "conv_transpose2d": lambda x, w: F.conv_transpose2d(x, w[:4], None, 2, 1, (1, 0), 2),
@@ -198,6 +202,19 @@ CALLS = {  # of dispatcher/shapes.cc
     "instance_norm": lambda x, w: F.instance_norm(x),
     "index_put": lambda x, w: x.index_put((torch.tensor([1, 0], device=x.device),), x * 2),
     "windows": lambda x, w: x.unfold(2, 3, 2),
+    "batch_norm without weights": lambda x, w: F.batch_norm(x.transpose(0, 1), None, None, training=True),
+    "normal": lambda x, w: torch.normal(x.detach().transpose(0, 1), 1.0) * 0,
+    "normal of deviations": lambda x, w: torch.normal(0.0, x.detach().transpose(0, 1).abs()) * 0,
+    "normal of both": lambda x, w: torch.normal(x.detach().transpose(0, 1), x.detach().transpose(0, 1).abs()) * 0,
+    "poisson": lambda x, w: torch.poisson(x.detach().transpose(0, 1).abs()) * 0,
+    "binomial": lambda x, w: torch.binomial(x.detach().transpose(0, 1).abs().ceil(), x.detach().sigmoid()) * 0,
+    "gamma": lambda x, w: torch._standard_gamma(x.detach().transpose(0, 1).abs() + 1) * 0,
+    "grid_sample, channels last": lambda x, w: F.grid_sample(
+        x.contiguous(memory_format=LAST), x[:, :2].detach().movedim(1, 3), mode="nearest", align_corners=True
+    ),
+    "grid_sample of too few numbers": lambda x, w: F.grid_sample(x, x[:, :3].movedim(1, 3), align_corners=False),
+    "unfold, channels last": lambda x, w: F.unfold(x.contiguous(memory_format=LAST), 2, dilation=2),
+    "fold of too few windows": lambda x, w: F.fold(F.unfold(x, 2)[..., 1:], x.shape[2:], 2),
     "erfinv": lambda x, w: torch.erfinv(x.detach().tanh()),
     "erfinv_": lambda x, w: x.detach().tanh().transpose(0, 1).erfinv_(),
     "lgamma of integers": lambda x, w: torch.lgamma(torch.arange(1, 4, device=x.device)),
@@ -295,7 +312,9 @@ def test_first_calls_import_nothing():
             F.unfold(image, 2), F.fold(x[:4, :1], (2, 2), 2), torch.fft.fft(x).abs(),
             F.grid_sample(image, x[:, :2][None, None], align_corners=True),
             torch.fft.irfft(torch.fft.rfft(x)), torch.ones_like(x).exponential_(),
-            torch.poisson(x.detach()), torch.distributions.Gamma(x.detach(), 1).sample(), F.gumbel_softmax(x),
+            torch.poisson(x.detach()), torch.normal(x.detach(), x.detach()), torch.normal(x.detach(), 1.0),
+            torch.normal(0.0, x.detach()), torch.binomial(x.detach(), x.detach()), F.gumbel_softmax(x),
+            torch.distributions.Gamma(x.detach(), 1).sample(),
         ]
         sum(r.double().sum() for r in results if r.requires_grad).backward()
         for result in results:

@@ -48,11 +48,11 @@ def same(function, make=lambda device: device):
     assert_same(one, other)
 
 
-def saved_and_loaded(x):
+def saved_and_loaded(x, map_location=None, **options):
     file = io.BytesIO()
-    torch.save(x, file)
+    torch.save(x, file, **options)
     file.seek(0)
-    return torch.load(file)
+    return torch.load(file, map_location)
 
 
 COO = {
@@ -413,3 +413,18 @@ def test_invariants_are_checked():
     for wrong, sizes in ((places.flip(1), (3, 3)), (places - 1, (3, 3)), (places, (2, 2)), (places[:, :2], (3, 3))):
         with pytest.raises(RuntimeError, match=r"uncoalesced|negative|inconsistent|nnz"):
             make(wrong, sizes)
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr])
+@pytest.mark.parametrize("zipped", [True, False])
+def test_parts_are_saved_as_the_tensors_they_are(layout, zipped):
+    size = (2, 2) if layout == torch.sparse_bsr else None
+    x = torch.eye(4).to_sparse(layout=layout, blocksize=size)
+    made = x.to("tpu")
+    values = made._values() if layout == torch.sparse_coo else made.values()
+    for target in ("cpu", "tpu"):
+        y, found = saved_and_loaded([made, values], target, _use_new_zipfile_serialization=zipped)
+        assert y.device.type == found.device.type == target
+        assert torch.equal(y.to_dense().cpu(), x.to_dense())
+        found.mul_(3)
+        assert torch.equal(y.to_dense().cpu(), x.to_dense() * 3)

@@ -320,6 +320,19 @@ def test_elements_of_float8_are_moved(eight, fresh_dynamo):
     check(lambda x: x[x.float() > 1].view(torch.uint8), COUNTS.to(eight))
 
 
+def test_complex_halves_meet_other_types(fresh_dynamo):
+    """Host kernels alone convert them."""
+
+    def program(x):
+        halves = (x + 1).to(torch.complex32)
+        found = [torch.cat([x, halves]), torch.stack([halves, x + 1], -1), x + 1j, torch.where(x > 1, x, 2j)]
+        return [*(c.to(torch.complex64) for c in found), x + 1 == 2j, x + 1 != 3 + 0j]
+
+    before = torch.tpu.metrics()["compile_failures"]
+    several_runs(program, torch.arange(4.0).half())
+    assert torch.tpu.metrics()["compile_failures"] == before
+
+
 def test_products_of_float8(fresh_dynamo):
     def program(x, y, scale):
         return [torch._scaled_mm(x, y.t(), scale_a=scale, scale_b=scale, out_dtype=torch.float32)]
