@@ -27,5 +27,6 @@ void RegisterRandom(Registry& r);
 void RegisterForeach(Registry& r);
 void RegisterOptim(Registry& r);
 void RegisterAttention(Registry& r);
+void RegisterRecurrent(Registry& r);
 
 }  // namespace tpu::aten

@@ -20,6 +20,7 @@ Registry MakeRegistry() {
   RegisterStorage(r);
   RegisterElementwise(r);
   RegisterActivation(r);
+  RegisterRecurrent(r);
   RegisterCompare(r);
   RegisterReduce(r);
   RegisterScan(r);
