@@ -36,7 +36,7 @@ namespace {
 // Up to the first, a kernel is tried on tensors of the call's own sizes; up to the second, after it has refused shrunk
 // ones. Beyond, such a refusal says nothing.
 constexpr int64_t kSmallElements = 1 << 14, kLargeElements = 1 << 24;
-constexpr int64_t kShrunk = 4;  // the most elements along a dimension of a shrunk tensor
+constexpr int64_t kShrunk = 4;  // what larger sizes become, or a multiple of it
 // But a size that an attribute names stays, up to this: a norm's normalized_shape.
 constexpr int64_t kLargestNamed = 1 << 12;
 
@@ -87,7 +87,8 @@ std::vector<int64_t> Packed(at::IntArrayRef sizes, at::IntArrayRef like) {
   return strides;
 }
 
-// The shapes of shrunk tensors: equal ones stay equal, expanded dimensions expanded, and others in their order.
+// The shapes of shrunk tensors: equal sizes stay equal and others different, in their order; expanded dimensions stay
+// expanded.
 class Shrinking {
  public:
   enum class Dimensions {
@@ -103,6 +104,13 @@ class Shrinking {
         named_.insert(named_.end(), list->begin(), list->end());
       }
     }
+    for (const OperandType& operand : call.operands) {
+      for (const int64_t size : operand.type.dims) {
+        if (size >= kShrunk) sizes_.push_back(size);
+      }
+    }
+    std::sort(sizes_.begin(), sizes_.end());
+    sizes_.erase(std::unique(sizes_.begin(), sizes_.end()), sizes_.end());
   }
   Shape operator()(at::IntArrayRef sizes, at::IntArrayRef strides) const {
     std::vector<int64_t> shrunk = sizes.vec();
@@ -110,7 +118,7 @@ class Shrinking {
     for (size_t d = 0; d < dimensions; ++d) {
       int64_t& size = shrunk[d];
       const bool named = size <= kLargestNamed && std::find(named_.begin(), named_.end(), size) != named_.end();
-      if (!named) size = std::min(size, kShrunk);
+      if (!named && size > kShrunk) size = Shrunk(size);
     }
     std::vector<int64_t> packed = Packed(shrunk, strides);
     return {std::move(shrunk), std::move(packed)};
@@ -121,7 +129,8 @@ class Shrinking {
     for (const OperandType& operand : call_.operands) elements += c10::multiply_integers(ShrunkSizes(operand));
     return elements;
   }
-  // How many positions an operand's last dimensions have (group norm's HxW) becomes how many the shrunk ones have.
+  // How many positions an operand's last dimensions have (group norm's HxW) becomes how many the shrunk ones have. A
+  // guess: what only happens to be such a number is refused then, and tried again at its own sizes.
   int64_t Attribute(int64_t number) const {
     int64_t shrunk_number = number;
     for (const OperandType& operand : call_.operands) {
@@ -139,6 +148,11 @@ class Shrinking {
   }
 
  private:
+  // By its rank among the operands' sizes.
+  int64_t Shrunk(int64_t size) const {
+    const auto rank = std::lower_bound(sizes_.begin(), sizes_.end(), size) - sizes_.begin();
+    return std::min(size, kShrunk * (static_cast<int64_t>(rank) + 1));
+  }
   std::vector<int64_t> ShrunkSizes(const OperandType& operand) const {
     const Dims& sizes = operand.type.dims;
     return (*this)({sizes.data(), sizes.size()}, std::vector<int64_t>(sizes.size())).sizes;
@@ -165,6 +179,7 @@ class Shrinking {
   const Call& call_;
   const std::optional<size_t> leading_;
   std::vector<int64_t> named_;
+  std::vector<int64_t> sizes_;  // of the operands, from kShrunk on, ascending
 };
 
 // The call's arguments with stand-ins for its tensors, of their own sizes where `shrink` is null.
@@ -382,9 +397,10 @@ class Passed {
  public:
   using Key = std::vector<uint64_t>;
 
-  // Of the call: its words with the layouts of what its operands shrink to, and which results are empty.
-  static Key KeyOf(const Operator& op, const Collected& collected, const Shrinking& shrink,
-                   const torch::jit::Stack& inferred) {
+  // Of the call: its words with the layouts of what its operands shrink to, which results are empty, and what its
+  // attributes become.
+  static Key KeyOf(const Operator& op, const Collected& collected, at::ArrayRef<c10::IValue> arguments,
+                   const Shrinking& shrink, const torch::jit::Stack& inferred) {
     Key key = {reinterpret_cast<uintptr_t>(&op)};
     auto layout = collected.layouts.begin();
     for (const uint64_t word : collected.words) {
@@ -399,6 +415,9 @@ class Passed {
     }
     for (const c10::IValue& result : inferred) {
       for (const at::Tensor& t : TensorsOf(result)) key.push_back(t.numel() == 0);
+    }
+    for (const c10::IValue& argument : arguments) {
+      if (argument.isInt()) key.push_back(static_cast<uint64_t>(shrink.Attribute(argument.toInt())));
     }
     if (op.seeded) AddNumbers(collected, key);
     return key;
@@ -502,7 +521,7 @@ HostCheck CheckOnHost(const Operator& op, const Call& call, const Collected& col
   const Shrinking shrink(call, Shrinking::Dimensions::kAll);
   Passed::Key key;
   if (!small) {
-    key = Passed::KeyOf(op, collected, shrink, inferred);
+    key = Passed::KeyOf(op, collected, arguments, shrink, inferred);
     if (const std::optional<Done> done = Passed::Get().Find(key)) {
       Adopt(done->results, inferred);
       return {.accepted = true, .draws = done->draws};

@@ -220,7 +220,7 @@ void RecordHistogram(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (whole) stack->back() = stack->back().toTensor().to(type);
 }
 
-// PyTorch's own kernel stays: composites for autograd (but for those that the CPU has a kernel for, which have a
+// PyTorch's own kernel stays: composites for autograd (but for lowered ones that the CPU has a kernel for, which have a
 // derivative of their own); views; and what moves between devices (factories, conversions, copies), which kernels.cc
 // serves.
 bool StaysPyTorchs(const c10::OperatorHandle& op) {

@@ -1,5 +1,6 @@
 // The cells of LSTM and GRU, which PyTorch takes as one operator on every device but the CPU: their host kernels, which
-// PyTorch lacks, in terms of others, and what they return. Half types are rounded once, as by the lowerings.
+// PyTorch lacks (the process's CPU tensors have them, too), in terms of others, and what they return. Half types are
+// rounded once, as by the lowerings.
 #include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
@@ -100,10 +101,15 @@ void CheckPlainCell(const Tensor& gates, int64_t n, const Tensor& state) {
 Tensor Row(const Tensor& state, int64_t n) { return at::empty({state.size(0), n * state.size(1)}, state.options()); }
 Tensor Bias(const Tensor& state, int64_t n) { return at::empty({n * state.size(1)}, state.options()); }
 
+void CheckPlainBias(const OptionalTensor& bias, int64_t n, const Tensor& state) {
+  CheckPlain(!Has(bias) ||
+             (bias->dim() == 1 && bias->size(0) == n * state.size(1) && bias->scalar_type() == state.scalar_type()));
+}
+
 std::tuple<Tensor, Tensor, Tensor> OfLstmCell(const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& cx,
-                                              const OptionalTensor&, const OptionalTensor&) {
-  CheckPlainCell(input_gates, 4, cx);
-  CheckPlainCell(hidden_gates, 4, cx);
+                                              const OptionalTensor& input_bias, const OptionalTensor& hidden_bias) {
+  for (const Tensor& gates : {input_gates, hidden_gates}) CheckPlainCell(gates, 4, cx);
+  for (const OptionalTensor& bias : {input_bias, hidden_bias}) CheckPlainBias(bias, 4, cx);
   return {Row(cx, 1), Row(cx, 1), Row(cx, 4)};
 }
 std::tuple<Tensor, Tensor, Tensor> OfLstmCellBackward(const OptionalTensor& grad_hy, const OptionalTensor& grad_cy,
@@ -111,13 +117,16 @@ std::tuple<Tensor, Tensor, Tensor> OfLstmCellBackward(const OptionalTensor& grad
                                                       bool has_bias) {
   CheckPlainCell(workspace, 4, cx);
   CheckPlainCell(cy, 1, cx);
+  for (const OptionalTensor& grad : {grad_hy, grad_cy}) {
+    if (Has(grad)) CheckPlainCell(*grad, 1, cx);
+  }
   if (!Has(grad_hy) && !Has(grad_cy)) return {};
   return {Row(cx, 4), Row(cx, 1), has_bias ? Bias(cx, 4) : Tensor()};
 }
 std::tuple<Tensor, Tensor> OfGruCell(const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& hx,
-                                     const OptionalTensor&, const OptionalTensor&) {
-  CheckPlainCell(input_gates, 3, hx);
-  CheckPlainCell(hidden_gates, 3, hx);
+                                     const OptionalTensor& input_bias, const OptionalTensor& hidden_bias) {
+  for (const Tensor& gates : {input_gates, hidden_gates}) CheckPlainCell(gates, 3, hx);
+  for (const OptionalTensor& bias : {input_bias, hidden_bias}) CheckPlainBias(bias, 3, hx);
   return {Row(hx, 1), Row(hx, 5)};
 }
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> OfGruCellBackward(const Tensor& grad, const Tensor& workspace,

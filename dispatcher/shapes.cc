@@ -1,6 +1,7 @@
 // What operators return that are neither structured nor made of structured ones, for structured.h: those that programs
 // call first and most. By the Meta key they run hundreds of Python functions, the first of which imports for a second.
-// What isn't plain (mistakes, rare types) the Meta key is asked of.
+// What isn't plain (mistakes, rare types) the Meta key is asked of. Sizes that only the CPU's kernel looks at are left
+// to host_check.h.
 #include <ATen/ExpandUtils.h>
 #include <ATen/OpMathType.h>
 #include <ATen/TensorIterator.h>
@@ -388,11 +389,13 @@ std::tuple<at::Tensor&, at::Tensor&> KthValue(const at::Tensor& self, int64_t k,
   return {values, indices};
 }
 at::Tensor SearchSorted(const at::Tensor& sorted, const at::Tensor& self, bool out_int32, bool,
-                        std::optional<c10::string_view>, const std::optional<at::Tensor>&) {
+                        std::optional<c10::string_view>, const std::optional<at::Tensor>& sorter) {
   CheckPlain(sorted.dim() == 1 || (sorted.dim() == self.dim() && sorted.dim() > 0 &&
                                    sorted.sizes().slice(0, static_cast<size_t>(sorted.dim()) - 1) ==
                                        self.sizes().slice(0, static_cast<size_t>(sorted.dim()) - 1)));
-  CheckPlain(sorted.scalar_type() == self.scalar_type());
+  CheckPlain(
+      sorted.scalar_type() == self.scalar_type() &&
+      (!sorter || !sorter->defined() || (sorter->sizes() == sorted.sizes() && sorter->scalar_type() == c10::kLong)));
   return at::empty(self.sizes(), self.options().dtype(out_int32 ? c10::kInt : c10::kLong));
 }
 at::Tensor Histogram(const at::Tensor& self, int64_t bins, const at::Scalar&, const at::Scalar&) {

@@ -73,7 +73,7 @@ absl::StatusOr<KernelCode> CodeOf(llvm::Module& module, const std::string& text)
 KernelWriter NestWriter(LoopNest nest, const Tuning& tuning) {
   // Of a single loop nothing but its end depends on the size.
   const auto open = nest.loops.size() == 1 ? std::optional(nest.loops.front().size) : std::nullopt;
-  return {[nest = std::move(nest), tuning](llvm::Module& module, KernelNumbers* numbers) {
+  return {[nest = std::move(nest), tuning](llvm::Module& module, KernelNumbers& numbers) {
             return EmitKernel(nest, module, tuning, numbers);
           },
           open};
@@ -85,7 +85,7 @@ absl::StatusOr<CompiledKernel> CompileKernel(const KernelWriter& writer) {
   CompiledKernel kernel;
   KernelNumbers numbers{.open = writer.open};
   if (writer.open) kernel.parameters = {*writer.open};
-  kernel.shape = writer.write(module, &numbers);
+  kernel.shape = writer.write(module, numbers);
   auto code = CodeOf(module, TextOf(module));
   if (!code.ok()) return code.status();
   kernel.code = *std::move(code);
@@ -99,7 +99,7 @@ absl::StatusOr<std::vector<CompiledKernel>> CompileKernelFamily(const std::vecto
     llvm::LLVMContext context;
     llvm::Module module("kernel", context);
     KernelNumbers numbers;
-    at_size.write(module, &numbers);
+    at_size.write(module, numbers);
     asked.push_back(std::move(numbers.asked));
     if (asked.back().size() != asked.front().size()) return differ();
   }
@@ -126,7 +126,7 @@ absl::StatusOr<std::vector<CompiledKernel>> CompileKernelFamily(const std::vecto
     llvm::Module module("kernel", context);
     KernelNumbers numbers{{}, parameters, open};
     if (open) kernels[i].parameters = {*open};
-    kernels[i].shape = writers[i].write(module, &numbers);
+    kernels[i].shape = writers[i].write(module, numbers);
     if (i > 0) {
       if (TextOf(module) != text) return differ();
       continue;

@@ -20,7 +20,7 @@ struct CompiledKernel {
 };
 struct KernelWriter {
   // Fills the module and says its shape.
-  std::function<KernelShape(llvm::Module&, KernelNumbers*)> write;
+  std::function<KernelShape(llvm::Module&, KernelNumbers&)> write;
   // A number that is a parameter of the code, so that kernels which differ in that alone share it.
   std::optional<int64_t> open = {};
 };

@@ -24,7 +24,7 @@ constexpr int64_t kSquare = 8;                // is transposed in registers
 
 class Emitter : private NestValues {
  public:
-  Emitter(const LoopNest& nest, llvm::Module& module, const Tuning& tuning, KernelNumbers* numbers)
+  Emitter(const LoopNest& nest, llvm::Module& module, const Tuning& tuning, KernelNumbers& numbers)
       : NestValues(nest, module, tuning.prefetch, numbers), tuning_(tuning), tile_(tuning.tile) {}
 
   KernelShape Emit();
@@ -528,7 +528,7 @@ int64_t GrainFor(const Tuning& tuning, double item_nanoseconds, int64_t extent) 
                              std::max<int64_t>(extent, 1));
 }
 
-KernelShape EmitKernel(const LoopNest& nest, llvm::Module& module, const Tuning& tuning, KernelNumbers* numbers) {
+KernelShape EmitKernel(const LoopNest& nest, llvm::Module& module, const Tuning& tuning, KernelNumbers& numbers) {
   return Emitter(nest, module, tuning, numbers).Emit();
 }
 

@@ -27,7 +27,6 @@ struct KernelShape {
 // How many of `extent` items that take so long each are worth a task of their own.
 int64_t GrainFor(const Tuning& tuning, double item_nanoseconds, int64_t extent);
 
-KernelShape EmitKernel(const LoopNest& nest, llvm::Module& module, const Tuning& tuning,
-                       KernelNumbers* numbers = nullptr);
+KernelShape EmitKernel(const LoopNest& nest, llvm::Module& module, const Tuning& tuning, KernelNumbers& numbers);
 
 }  // namespace tpu::host

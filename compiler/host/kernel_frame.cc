@@ -6,7 +6,7 @@ namespace tpu::host {
 
 using llvm::Value;
 
-KernelFrame::KernelFrame(llvm::Module& module, size_t num_pointers, KernelNumbers* numbers)
+KernelFrame::KernelFrame(llvm::Module& module, size_t num_pointers, KernelNumbers& numbers)
     : module_(module), b_(module.getContext()), ops_(b_), numbers_(numbers) {
   llvm::LLVMContext& context = module_.getContext();
   llvm::Type* pointer = llvm::PointerType::get(context, 0);
@@ -25,11 +25,10 @@ KernelFrame::KernelFrame(llvm::Module& module, size_t num_pointers, KernelNumber
 }
 
 Value* KernelFrame::I64(int64_t v) {
-  if (numbers_ == nullptr) return b_.getInt64(v);
-  const size_t place = numbers_->asked.size();
-  numbers_->asked.push_back(v);
-  int parameter = place < numbers_->parameters.size() ? numbers_->parameters[place] : -1;
-  if (v == numbers_->open) parameter = 0;
+  const size_t place = numbers_.asked.size();
+  numbers_.asked.push_back(v);
+  int parameter = place < numbers_.parameters.size() ? numbers_.parameters[place] : -1;
+  if (v == numbers_.open) parameter = 0;
   if (parameter < 0) return b_.getInt64(v);
   if (parameters_.size() <= static_cast<size_t>(parameter)) parameters_.resize(parameter + 1);
   Value*& read = parameters_[parameter];

@@ -24,8 +24,7 @@ struct KernelNumbers {
 
 class KernelFrame {
  public:
-  // Without `numbers` all of them are constants.
-  KernelFrame(llvm::Module& module, size_t num_pointers, KernelNumbers* numbers = nullptr);
+  KernelFrame(llvm::Module& module, size_t num_pointers, KernelNumbers& numbers);
 
  protected:
   using Body = std::function<void(llvm::Value* position)>;
@@ -55,11 +54,11 @@ class KernelFrame {
   ElementOps ops_;
   llvm::Function* function_ = nullptr;
   std::vector<llvm::Value*> pointers_;  // the last is the error code's
-  KernelNumbers* const numbers_;
 
  private:
   void Report(llvm::Value* wrong, KernelError error);
 
+  KernelNumbers& numbers_;
   llvm::BasicBlock* entry_ = nullptr;
   llvm::BasicBlock* start_ = nullptr;
   llvm::Value* error_ = nullptr;          // i64 slot

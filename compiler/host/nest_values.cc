@@ -440,7 +440,7 @@ Value* NestValues::Compute(int id) {
     case Kind::kLoad:
       return LoadAt(id);
     case Kind::kConstant:
-      if (auto whole = numbers_ == nullptr ? std::nullopt : WholeNumber(node)) {
+      if (auto whole = WholeNumber(node)) {
         return ops_.Convert(mlir::IntegerType::get(node.type.getContext(), 64), node.type, I64(*whole));
       }
       return ops_.Constant(node.value, node.type);

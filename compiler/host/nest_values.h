@@ -21,7 +21,7 @@ class NestValues : protected KernelFrame {
  protected:
   using Value = llvm::Value;
 
-  NestValues(const LoopNest& nest, llvm::Module& module, int64_t prefetch, KernelNumbers* numbers)
+  NestValues(const LoopNest& nest, llvm::Module& module, int64_t prefetch, KernelNumbers& numbers)
       : KernelFrame(module, nest.inputs.size() + nest.outputs.size(), numbers), nest_(nest), prefetch_(prefetch) {}
 
   // --- reductions ---

@@ -29,7 +29,7 @@ mlir::Attribute SplatOf(mlir::Value v) {
 
 class Special : private KernelFrame {
  public:
-  Special(mlir::Operation* op, llvm::Module& module, const Tuning& tuning, size_t inputs, KernelNumbers* numbers)
+  Special(mlir::Operation* op, llvm::Module& module, const Tuning& tuning, size_t inputs, KernelNumbers& numbers)
       : KernelFrame(module, inputs + op->getNumResults(), numbers), op_(op), tuning_(tuning), inputs_(inputs) {}
 
   KernelShape Scatter();      // scatter: [outer, dim, inner] of positions
@@ -253,7 +253,7 @@ llvm::SmallVector<mlir::Value> SpecialInputs(mlir::Operation* op) {
 }
 
 KernelWriter SpecialWriter(mlir::Operation* op, const Tuning& tuning) {
-  return {[op, tuning](llvm::Module& module, KernelNumbers* numbers) {
+  return {[op, tuning](llvm::Module& module, KernelNumbers& numbers) {
     Special emitter(op, module, tuning, SpecialInputs(op).size(), numbers);
     if (mlir::isa<ir::ScatterOp>(op)) return emitter.Scatter();
     if (mlir::isa<ir::ScatterRowsOp>(op)) return emitter.ScatterRows();

@@ -331,6 +331,21 @@ def test_weights_that_are_not_those_of_whole_gates_are_refused(cell):
         cell(x, state if cell is torch.gru else (state, state), [weight, weight], False, 1, 0.0, False, False, False)
 
 
+def test_a_bias_of_a_large_cell_that_does_not_fit_is_refused_at_the_call():
+    def ones(*sizes):
+        return torch.ones(*sizes, device="tpu")
+
+    with pytest.raises(RuntimeError, match="511"):
+        torch.lstm_cell(ones(300, 128), (ones(300, 128),) * 2, ones(512, 128), ones(512, 128), ones(511), ones(512))
+
+
+def test_a_large_tensor_survives_values_that_do_not_fit():
+    x = torch.zeros(400, 400, device="tpu")
+    with pytest.raises(RuntimeError, match="cannot be broadcast"):
+        x[torch.arange(50, device="tpu")] = torch.ones(60, 400, device="tpu")
+    assert x.sum().item() == 0
+
+
 def test_tensors_of_onednn_are_refused():
     x = torch.ones(10, device="tpu")
     with pytest.raises(NotImplementedError, match="mkldnn"):

@@ -139,6 +139,24 @@ MISTAKES = {
         True,
         None,
     ),
+    "values of another size": lambda d: torch.zeros(400, 400, device=d).index_put_(
+        (torch.arange(50, device=d),), torch.ones(60, 400, device=d)
+    ),
+    "indices of two sizes": lambda d: torch.zeros(400, 400, device=d).index_put_(
+        (torch.arange(50, device=d), torch.arange(60, device=d)), torch.ones((), device=d)
+    ),
+    "a mask of another size": lambda d: torch.zeros(400, 400, device=d).masked_scatter_(
+        torch.ones(400, 399, dtype=torch.bool, device=d), torch.ones(400, 400, device=d)
+    ),
+    "values beside indices of another size": lambda d: torch.zeros(400, 400, device=d).put_(
+        torch.arange(50, device=d), torch.ones(60, device=d)
+    ),
+    "a sorter of another size": lambda d: torch.searchsorted(
+        torch.arange(20000.0, device=d), torch.zeros(5, device=d), sorter=torch.arange(19999, device=d)
+    ),
+    "targets of another size": lambda d: F.nll_loss(
+        torch.zeros(4, 5, 50, 50, device=d), torch.zeros(4, 50, 49, dtype=torch.int64, device=d)
+    ),
     "exponential integers": lambda d: torch.ones(3, dtype=torch.int64, device=d).exponential_(),
     "counts by other types": lambda d: torch.binomial(torch.ones(3, device=d), torch.ones(3, device=d).double()),
     "complex of types": lambda d: torch.complex(torch.ones(3, device=d), torch.ones(3, device=d).double()),
