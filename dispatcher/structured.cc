@@ -1,7 +1,7 @@
 // PyTorch gives every structured operator a kernel for devices that have only its out= form: it computes what the
 // results are, makes them, and calls that form. PrivateUse3 is such a device, whose out= forms do nothing. It has
-// kernels of some others, too (shapes.cc, signal_shapes.cc, norms.cc, recurrent.cc); and what is made of such operators in C++ is run
-// as it is.
+// kernels of some others, too (shapes.cc, signal_shapes.cc, norms.cc, recurrent.cc); and what is made of such operators
+// in C++ is run as it is.
 #include "dispatcher/structured.h"
 
 #include <ATen/EmptyTensor.h>
