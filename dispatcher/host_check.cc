@@ -160,11 +160,11 @@ class Shrinking {
   // How many dimensions but the last all matrices and larger operands have alike from the first on; of one the first.
   size_t LeadingAlike() const {
     const Dims* first = nullptr;
-    size_t alike = 0;
+    size_t alike = 0, operands = 0;
     for (const OperandType& operand : call_.operands) {
       const Dims& sizes = operand.type.dims;
       if (sizes.size() < 2) continue;
-      if (first == nullptr) {
+      if (++operands == 1) {
         first = &sizes;
         alike = sizes.size() - 1;
         continue;
@@ -172,8 +172,7 @@ class Shrinking {
       const auto last = sizes.begin() + static_cast<int64_t>(std::min(alike, sizes.size() - 1));
       alike = static_cast<size_t>(std::mismatch(sizes.begin(), last, first->begin()).first - sizes.begin());
     }
-    const auto larger = [](const OperandType& operand) { return operand.type.dims.size() > 1; };
-    return std::count_if(call_.operands.begin(), call_.operands.end(), larger) > 1 ? alike : std::min<size_t>(alike, 1);
+    return operands > 1 ? alike : std::min<size_t>(alike, 1);
   }
 
   const Call& call_;
@@ -204,8 +203,9 @@ class StandIns {
       return unshared;
     }
     if (v.isDevice()) return c10::Device(c10::kCPU);
-    if (v.isInt() && shrink_ != nullptr && op_.kinds[i] == ArgumentKind::kAttribute)
+    if (v.isInt() && shrink_ != nullptr && op_.kinds[i] == ArgumentKind::kAttribute) {
       return shrink_->Attribute(v.toInt());
+    }
     return MapTensors(v, op_.kinds[i], [&](const at::Tensor& t) {
       made.push_back(TensorLike(t, made));
       Fill(made.back(), contents);

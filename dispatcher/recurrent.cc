@@ -1,6 +1,6 @@
 // The cells of LSTM and GRU, which PyTorch takes as one operator on every device but the CPU: their host kernels, which
-// PyTorch lacks (the process's CPU tensors have them, too), in terms of others, and what they return. Half types are
-// rounded once, as by the lowerings.
+// PyTorch lacks (the process's CPU tensors have them, too), and what they return. Half types are rounded once, as by
+// the lowerings.
 #include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
@@ -13,8 +13,8 @@
 
 #include <optional>
 #include <tuple>
-#include <vector>
 
+#include "compiler/aten/cells.h"
 #include "dispatcher/structured.h"
 
 namespace tpu {
@@ -23,73 +23,58 @@ namespace {
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
-Tensor Biased(const Tensor& gates, const OptionalTensor& bias) {
-  return bias && bias->defined() ? gates + *bias : gates;
-}
 bool Has(const OptionalTensor& t) { return t && t->defined(); }
 Tensor Wide(const Tensor& t) { return t.to(at::toOpMathType(t.scalar_type())); }
-OptionalTensor Wide(const OptionalTensor& t) { return Has(t) ? OptionalTensor(Wide(*t)) : std::nullopt; }
+Tensor Biased(const Tensor& gates, const OptionalTensor& bias) {
+  return Has(bias) ? Wide(gates) + Wide(*bias) : Wide(gates);
+}
 // The results in the type of the call's tensors.
 template <typename... Tensors>
 std::tuple<Tensors...> Narrow(c10::ScalarType type, const Tensors&... results) {
   return {results.defined() ? results.to(type) : results...};
 }
-// Gates beside each other, `n` in a row.
-std::vector<Tensor> Gates(const Tensor& t, int64_t n) {
-  TORCH_CHECK(t.dim() == 2 && t.size(1) % n == 0, "Expected ", n, " gates of one size in a row, got ", t.sizes());
-  return t.chunk(n, 1);
-}
-Tensor SigmoidSlope(const Tensor& y) { return y * (1 - y); }
-Tensor TanhSlope(const Tensor& y) { return 1 - y * y; }
 
-// Workspace: the four gates.
+struct Math {
+  using Tensor = at::Tensor;
+  static Tensor Sigmoid(const Tensor& x) { return x.sigmoid(); }
+  static Tensor Tanh(const Tensor& x) { return x.tanh(); }
+  static Tensor Part(const Tensor& x, int64_t i, int64_t n) {
+    TORCH_CHECK(x.dim() == 2 && x.size(1) % n == 0, "Expected ", n, " gates of one size in a row, got ", x.sizes());
+    return x.narrow(1, i * (x.size(1) / n), x.size(1) / n);
+  }
+  static Tensor Join(at::TensorList parts) { return at::cat(parts, 1); }
+};
+using Cells = aten::Cells<Math>;
+
 std::tuple<Tensor, Tensor, Tensor> LstmCell(const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& cx,
                                             const OptionalTensor& input_bias, const OptionalTensor& hidden_bias) {
-  const std::vector<Tensor> g =
-      Gates(Biased(Wide(input_gates), Wide(input_bias)) + Biased(Wide(hidden_gates), Wide(hidden_bias)), 4);
-  const Tensor in = g[0].sigmoid(), forget = g[1].sigmoid(), cell = g[2].tanh(), out = g[3].sigmoid();
-  const Tensor cy = forget * Wide(cx) + in * cell;
-  return Narrow(cx.scalar_type(), out * cy.tanh(), cy, at::cat({in, forget, cell, out}, 1));
+  const auto [hy, cy, workspace] =
+      Cells::Lstm(Biased(input_gates, input_bias) + Biased(hidden_gates, hidden_bias), Wide(cx));
+  return Narrow(cx.scalar_type(), hy, cy, workspace);
 }
 
 std::tuple<Tensor, Tensor, Tensor> LstmCellBackward(const OptionalTensor& grad_hy, const OptionalTensor& grad_cy,
                                                     const Tensor& cx, const Tensor& cy, const Tensor& workspace,
                                                     bool has_bias) {
   if (!Has(grad_hy) && !Has(grad_cy)) return {};
-  const std::vector<Tensor> g = Gates(Wide(workspace), 4);
-  const Tensor &in = g[0], &forget = g[1], &cell = g[2], &out = g[3];
-  const Tensor tanh_cy = Wide(cy).tanh();
-  const Tensor hy = Has(grad_hy) ? Wide(*grad_hy) : at::zeros_like(tanh_cy);
-  Tensor c = hy * out * TanhSlope(tanh_cy);
-  if (Has(grad_cy)) c = c + Wide(*grad_cy);
-  const Tensor gates = at::cat({c * cell * SigmoidSlope(in), c * Wide(cx) * SigmoidSlope(forget),
-                                c * in * TanhSlope(cell), hy * tanh_cy * SigmoidSlope(out)},
-                               1);
-  return Narrow(cx.scalar_type(), gates, c * forget, has_bias ? gates.sum(0) : Tensor());
+  const Tensor state = Wide(cx), hy = Has(grad_hy) ? Wide(*grad_hy) : at::zeros_like(state);
+  const Tensor grad = Has(grad_cy) ? Wide(*grad_cy) : Tensor();
+  const auto [gates, grad_cx] =
+      Cells::LstmBackward(hy, grad.defined() ? &grad : nullptr, state, Wide(cy), Wide(workspace));
+  return Narrow(cx.scalar_type(), gates, grad_cx, has_bias ? gates.sum(0) : Tensor());
 }
 
-// Workspace: reset, update and new gates, the former state, and the hidden part of the new gate.
 std::tuple<Tensor, Tensor> GruCell(const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& hx,
                                    const OptionalTensor& input_bias, const OptionalTensor& hidden_bias) {
-  const std::vector<Tensor> i = Gates(Biased(Wide(input_gates), Wide(input_bias)), 3);
-  const std::vector<Tensor> h = Gates(Biased(Wide(hidden_gates), Wide(hidden_bias)), 3);
-  const Tensor reset = (i[0] + h[0]).sigmoid(), update = (i[1] + h[1]).sigmoid();
-  const Tensor fresh = (i[2] + reset * h[2]).tanh(), former = Wide(hx);
-  return Narrow(hx.scalar_type(), (former - fresh) * update + fresh, at::cat({reset, update, fresh, former, h[2]}, 1));
+  const auto [hy, workspace] = Cells::Gru(Biased(input_gates, input_bias), Biased(hidden_gates, hidden_bias), Wide(hx));
+  return Narrow(hx.scalar_type(), hy, workspace);
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> GruCellBackward(const Tensor& grad_hy, const Tensor& workspace,
                                                                    bool has_bias) {
-  const Tensor grad = Wide(grad_hy);
-  const std::vector<Tensor> w = Gates(Wide(workspace), 5);
-  const Tensor &reset = w[0], &update = w[1], &fresh = w[2], &hx = w[3], &hidden = w[4];
-  const Tensor g_update = grad * (hx - fresh) * SigmoidSlope(update);
-  const Tensor g_fresh = grad * (1 - update) * TanhSlope(fresh);
-  const Tensor g_reset = g_fresh * hidden * SigmoidSlope(reset);
-  const Tensor input = at::cat({g_reset, g_update, g_fresh}, 1);
-  const Tensor state = at::cat({g_reset, g_update, g_fresh * reset}, 1);
-  return Narrow(grad_hy.scalar_type(), input, state, grad * update, has_bias ? input.sum(0) : Tensor(),
-                has_bias ? state.sum(0) : Tensor());
+  const auto [input, hidden, state] = Cells::GruBackward(Wide(grad_hy), Wide(workspace));
+  return Narrow(grad_hy.scalar_type(), input, hidden, state, has_bias ? input.sum(0) : Tensor(),
+                has_bias ? hidden.sum(0) : Tensor());
 }
 
 // --- what they return ---

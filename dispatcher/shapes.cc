@@ -383,7 +383,11 @@ std::tuple<at::Tensor&, at::Tensor&> KthValue(const at::Tensor& self, int64_t k,
   const int64_t at = dim < 0 ? dim + self.dim() : dim;
   CheckPlain(k > 0 && k <= self.size(at));
   std::vector<int64_t> sizes = self.sizes().vec();
-  keepdim ? void(sizes[static_cast<size_t>(at)] = 1) : void(sizes.erase(sizes.begin() + at));
+  if (keepdim) {
+    sizes[static_cast<size_t>(at)] = 1;
+  } else {
+    sizes.erase(sizes.begin() + at);
+  }
   values.resize_(sizes);
   indices.resize_(sizes);
   return {values, indices};

@@ -11,6 +11,19 @@ from torch_tpu import _plugins
 
 # False where TORCH_TPU_PLUGIN names another device.
 EMBEDDED = _plugins.chosen() == ""
+DTYPES = [
+    torch.bool,
+    torch.uint8,
+    torch.int8,
+    torch.int32,
+    torch.int64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.complex64,
+]
+COUNTS = torch.tensor([[1.0, 2.0, 3.0, 16.0], [0.0, 64.0, 0.0, 8.0]])
 
 
 def on_both(function, *arguments):
