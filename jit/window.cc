@@ -21,7 +21,8 @@ constexpr uint64_t kContentMask = 7;
 constexpr int64_t kShareOfMemory = 2;
 // Values kept for the next fragment.
 constexpr size_t kMaxSpare = 512;
-// How many launches the host may be ahead of the device.
+// How many launches the host may be ahead of the device. Then it waits until it is half as far ahead: waking up for each
+// launch, it would take a core from a thread that computes each time.
 constexpr uint64_t kMaxAhead = 48;
 
 // Its address tells threads apart.
@@ -82,8 +83,8 @@ void Window::Record(const CallRef& call, absl::Span<const Operand> operands, abs
   if (const uint64_t queued = stream_.enqueued(); queued != queued_before) {
     if (engine_.mode() == Mode::kDebug) {
       stream_.WaitFor(queued);
-    } else if (queued > kMaxAhead) {
-      stream_.WaitFor(queued - kMaxAhead);
+    } else if (queued - stream_.completed() > kMaxAhead) {
+      stream_.WaitFor(queued - kMaxAhead / 2);
     }
   }
 }

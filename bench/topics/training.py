@@ -1,5 +1,6 @@
-"""A training step of ResNet-18 (64 x 64, batch 16), BERT-small and a UNet with group norm, fp32 and bf16 autocast;
-twenty sequence lengths in turn against one; twenty pairs of batch and length against eager.
+"""A training step of ResNet-18 (64 x 64, batch 16), BERT-small, a UNet with group norm and an LSTM of two layers of 128
+(32 x 64 tokens), fp32 and bf16 autocast; twenty sequence lengths in turn against one; twenty pairs of batch and length
+against eager.
 
 Step: forward with loss, backward, AdamW, a read every step, ten at a time once tier 2 is through; the models are those
 of tests/python/models.py at sizes that people train, random weights and data. `untuned` is tier 1. Inductor compiles
@@ -62,9 +63,16 @@ def unet(models, torch):
     return models.UNet(width=32), batch
 
 
+def lstm(models, torch):
+    def batch(generator):
+        return models.tokens(generator, 32, 64)
+
+    return models.TokenLoss(models.Lstm(width=128)), batch
+
+
 # Model -> the greatest ratio to CPU eager that was promised (to Inductor it is 0.85 for all), and after how many steps
 # tier 2 is through: the shorter the step, the more of them its budget takes.
-MODELS = {resnet18: (0.95, 500), bert: (0.8, 250), unet: (0.8, 1000)}
+MODELS = {resnet18: (0.95, 500), bert: (0.8, 250), unet: (0.8, 1000), lstm: (None, 1000)}
 
 
 def training(make, bf16):
