@@ -1,26 +1,25 @@
 // The cells of LSTM and GRU, which PyTorch takes as one operator on every device but the CPU: their host kernels, which
 // PyTorch lacks (the process's CPU tensors have them, too), and what they return. Half types are rounded once, as by
 // the lowerings.
+#include "dispatcher/recurrent.h"
+
 #include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/sigmoid.h>
-#include <ATen/ops/tanh.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
 #include <optional>
 #include <tuple>
 
-#include "compiler/aten/cells.h"
 #include "dispatcher/structured.h"
 
 namespace tpu {
 namespace {
 
 using at::Tensor;
+using Cells = aten::Cells<TensorMath>;
 using OptionalTensor = std::optional<Tensor>;
 
 bool Has(const OptionalTensor& t) { return t && t->defined(); }
@@ -33,18 +32,6 @@ template <typename... Tensors>
 std::tuple<Tensors...> Narrow(c10::ScalarType type, const Tensors&... results) {
   return {results.defined() ? results.to(type) : results...};
 }
-
-struct Math {
-  using Tensor = at::Tensor;
-  static Tensor Sigmoid(const Tensor& x) { return x.sigmoid(); }
-  static Tensor Tanh(const Tensor& x) { return x.tanh(); }
-  static Tensor Part(const Tensor& x, int64_t i, int64_t n) {
-    TORCH_CHECK(x.dim() == 2 && x.size(1) % n == 0, "Expected ", n, " gates of one size in a row, got ", x.sizes());
-    return x.narrow(1, i * (x.size(1) / n), x.size(1) / n);
-  }
-  static Tensor Join(at::TensorList parts) { return at::cat(parts, 1); }
-};
-using Cells = aten::Cells<Math>;
 
 std::tuple<Tensor, Tensor, Tensor> LstmCell(const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& cx,
                                             const OptionalTensor& input_bias, const OptionalTensor& hidden_bias) {

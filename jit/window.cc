@@ -21,8 +21,8 @@ constexpr uint64_t kContentMask = 7;
 constexpr int64_t kShareOfMemory = 2;
 // Values kept for the next fragment.
 constexpr size_t kMaxSpare = 512;
-// How many launches the host may be ahead of the device. Then it waits until it is half as far ahead: waking up for each
-// launch, it would take a core from a thread that computes each time.
+// How many launches the host may be ahead of the device. Then it waits until it is half as far ahead: waking up for
+// each launch, it would take a core from a thread that computes each time.
 constexpr uint64_t kMaxAhead = 48;
 
 // Its address tells threads apart.

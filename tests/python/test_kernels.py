@@ -375,34 +375,3 @@ def test_numbers_beside_half_types_are_rounded_where_the_cpu_rounds_them(dtype):
         rtol=5e-3,
         atol=0,
     )
-
-
-@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-@pytest.mark.parametrize("bias", [True, False])
-def test_a_recurrent_cell_is_one_operation(kind, dtype, bias):
-    """Forward and backward, op by op and compiled, with the gradients of all; no host kernel once compiled."""
-    torch.manual_seed(0)
-    cells, length = kind(8, 12, bias=bias, bidirectional=True).to(dtype), 6
-    x = torch.randn(length, 3, 8, dtype=dtype)
-
-    def step(model, x):
-        model.zero_grad()
-        y, _ = model(x := x.detach().requires_grad_())
-        y.float().square().sum().backward()
-        return [t.clone() for t in (y.detach(), x.grad, *(p.grad for p in model.parameters()))]
-
-    expected = step(cells, x)
-    cells, x = cells.to("tpu"), x.to("tpu")
-    tolerances = (
-        {"rtol": 2e-2, "atol": 4e-2} if dtype == torch.bfloat16 else {}
-    )  # the CPU's fused layer rounds elsewhere
-    for _ in range(4):
-        assert_same(expected, step(cells, x), **tolerances)
-        torch.tpu.wait_for_compiles()
-    before = torch.tpu.metrics()
-    step(cells, x)
-    torch.tpu.synchronize()
-    after = torch.tpu.metrics()
-    assert after["recorded_ops"] - before["recorded_ops"] < 2 * length * 25
-    assert after["host_kernel_calls"] == before["host_kernel_calls"]

@@ -1,0 +1,156 @@
+"""Recurrent layers: one operation for a cell, one product for the input of all steps; against the CPU."""
+
+import copy
+
+import pytest
+import torch
+from helpers import assert_same
+from torch import nn
+
+
+def step(model, x, *state):
+    """What a layer returns, and the gradients of its input and parameters."""
+    model.zero_grad()
+    x = x.detach().requires_grad_()
+    y, last = model(x, *state)
+    last = last if isinstance(last, tuple) else (last,)
+    (y.float().square().sum() + sum(t.float().sum() for t in last)).backward()
+    return [t.clone() for t in (y.detach(), *(t.detach() for t in last), x.grad, *(p.grad for p in model.parameters()))]
+
+
+LENGTH = 6
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_step_is_few_operations(kind, dtype, bias):
+    """Forward and backward, op by op and compiled, with the gradients of all; no host kernel once compiled."""
+    torch.manual_seed(0)
+    cells = kind(8, 12, bias=bias, bidirectional=True).to(dtype)
+    x = torch.randn(LENGTH, 3, 8, dtype=dtype)
+    expected = step(cells, x)
+    cells, x = cells.to("tpu"), x.to("tpu")
+    # The CPU's fused layer rounds elsewhere.
+    tolerances = {"rtol": 2e-2, "atol": 4e-2} if dtype == torch.bfloat16 else {}
+    for _ in range(4):
+        assert_same(expected, step(cells, x), **tolerances)
+        torch.tpu.wait_for_compiles()
+    before = torch.tpu.metrics()
+    step(cells, x)
+    torch.tpu.synchronize()
+    after = torch.tpu.metrics()
+    assert after["recorded_ops"] - before["recorded_ops"] < 2 * LENGTH * 22
+    assert after["host_kernel_calls"] == before["host_kernel_calls"]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nn.LSTM(8, 12, 3, batch_first=True),
+        lambda: nn.LSTM(8, 12, 2, bidirectional=True, batch_first=True, dropout=0.5).eval(),
+        lambda: nn.LSTM(8, 12, proj_size=5),
+        lambda: nn.GRU(8, 12, 2, bidirectional=True),
+        lambda: nn.RNN(8, 12, 2, batch_first=True),
+        lambda: nn.RNN(8, 12, nonlinearity="relu", bidirectional=True),
+    ],
+    ids=["layers", "both_ways", "projection", "gru", "tanh", "relu"],
+)
+def test_layers_are_the_cpus(make):
+    torch.manual_seed(0)
+    on_cpu = make()
+    on_tpu = copy.deepcopy(on_cpu).to("tpu")
+    x = torch.randn(4, LENGTH, 8)
+    output, last = on_cpu(x)
+    state = tuple(torch.randn_like(t) for t in last) if isinstance(last, tuple) else torch.randn_like(last)
+    moved = tuple(t.to("tpu") for t in state) if isinstance(state, tuple) else state.to("tpu")
+    assert_same(step(on_cpu, x, state), step(on_tpu, x.to("tpu"), moved))
+    with torch.no_grad():
+        assert_same(on_cpu(x[0]), on_tpu(x[0].to("tpu")))
+        assert on_tpu(x.to("tpu"))[0].stride() == output.stride()
+    with torch.inference_mode():
+        assert_same(on_cpu(x), on_tpu(x.to("tpu")))
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_packed_sequences(kind):
+    torch.manual_seed(0)
+    model = kind(8, 12)
+    packed = nn.utils.rnn.pack_padded_sequence(torch.randn(LENGTH, 3, 8), [6, 4, 1])
+    expected = model(packed)[0].data
+    assert_same(expected, model.to("tpu")(packed.to("tpu"))[0].data)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_second_derivatives(kind):
+    torch.manual_seed(0)
+    model, x = kind(3, 4), torch.randn(3, 2, 3)
+
+    def penalty(model, x):
+        x = x.detach().requires_grad_()
+        (gradient,) = torch.autograd.grad(model(x)[0].square().sum(), x, create_graph=True)
+        return torch.autograd.grad(gradient.square().sum(), [x, *model.parameters()])
+
+    expected = penalty(model, x)
+    assert_same(expected, penalty(model.to("tpu"), x.to("tpu")))
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_forward_derivatives_and_traced_graphs(kind):
+    torch.manual_seed(0)
+    model, x = kind(3, 4).to("tpu"), torch.randn(LENGTH, 2, 3, device="tpu")
+    _, derivative = torch.func.jvp(lambda x: model(x)[0].sum(), (x,), (torch.ones_like(x),))
+    (gradient,) = torch.autograd.grad(model(x := x.detach().requires_grad_())[0].sum(), x)
+    assert_same(gradient.sum().cpu(), derivative)
+    x = x.detach()
+    batches = ({1: torch.export.Dim("batch", min=2, max=64)},)
+    exported = torch.export.export(model, (x,), dynamic_shapes=batches).run_decompositions().module()
+    doubled = torch.cat([x, x], 1)
+    assert_same(model(doubled)[0].cpu(), exported(doubled)[0])
+
+
+def test_autocast_casts_a_weight_once():
+    torch.manual_seed(0)
+    model, x = nn.GRU(8, 12), torch.randn(20, 3, 8)
+    expected = step(model, x)
+    model, x = model.to("tpu"), x.to("tpu")
+
+    def run():
+        with torch.autocast("tpu", torch.bfloat16):
+            return step(model, x)
+
+    assert_same(expected, [t.float() for t in run()], rtol=5e-2, atol=1e-1)
+    torch.tpu.synchronize()
+    before = torch.tpu.metrics()["recorded_ops"]
+    run()
+    torch.tpu.synchronize()
+    assert torch.tpu.metrics()["recorded_ops"] - before < 20 * 20
+
+
+LAYERS = {nn.LSTM: torch.lstm, nn.GRU: torch.gru, nn.RNN: torch.rnn_tanh}
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_what_does_not_fit_is_refused_at_the_call(kind):
+    """Not compared with the CPU's LSTM: oneDNN is not told what fits, and writes over other memory."""
+    model = kind(8, 12)
+
+    def call(device, x, state, weights):
+        x, state, weights = x.to(device), state.to(device), [w.detach().to(device) for w in weights]
+        LAYERS[kind](x, (state, state) if kind is nn.LSTM else state, weights, True, 1, 0.0, False, False, False)
+
+    x, state, weights = torch.ones(5, 3, 8), torch.ones(1, 3, 12), list(model.parameters())
+    call("tpu", x, state, weights)
+    wrong = {
+        "empty": (torch.ones(0, 3, 8), state, weights),
+        "input": (torch.ones(5, 3, 7), state, weights),
+        "state": (x, torch.ones(1, 3, 11), weights),
+        "weights": (x, state, weights[:3]),
+        "types": (x.double(), state, weights),
+    }
+    for arguments in wrong.values():
+        with pytest.raises(RuntimeError):
+            call("tpu", *arguments)
+        if kind is not nn.LSTM:
+            with pytest.raises(RuntimeError):
+                call("cpu", *arguments)
