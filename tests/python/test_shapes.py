@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import assert_same, run_python
+from helpers import assert_same, check, run_python
 
 IMAGE, KERNEL = torch.randn(2, 4, 7, 6), torch.randn(6, 2, 3, 2)
 LAST, LAST_3D = torch.channels_last, torch.channels_last_3d
@@ -222,3 +222,37 @@ def test_first_calls_import_nothing():
         assert "torch._dynamo" not in sys.modules and "sympy" not in sys.modules
         """
     )
+
+
+def channels_last(*sizes):
+    return torch.randn(sizes).contiguous(memory_format=LAST if len(sizes) == 4 else LAST_3D)
+
+
+def convolved(convolution, x, w):
+    """Strides of the result and of both gradients."""
+    x, w = x.requires_grad_(), w.requires_grad_()
+    y = convolution(x, w)
+    y.backward(torch.ones_like(y))
+    return y.stride(), x.grad.stride(), w.grad.stride()
+
+
+@pytest.mark.embedded_only(reason="another device has lowerings alone for some, and the strides of Meta kernels")
+@pytest.mark.parametrize(
+    ("convolution", "x", "w"),
+    [
+        (F.conv2d, channels_last(2, 4, 6, 6), torch.randn(6, 4, 1, 1)),
+        (F.conv2d, torch.randn(2, 4, 6, 6), channels_last(6, 4, 1, 1)),
+        (F.conv3d, channels_last(2, 4, 4, 6, 6), torch.randn(6, 4, 1, 1, 1)),
+        (F.conv_transpose2d, channels_last(2, 8, 96, 96), torch.randn(8, 6, 3, 3)),
+        (F.conv_transpose3d, torch.randn(2, 8, 8, 40, 40), channels_last(8, 6, 3, 3, 3)),
+    ],
+)
+def test_convolutions_keep_channels_last(convolution, x, w):
+    check(lambda x, w: convolved(convolution, x, w), x, w)
+
+
+@pytest.mark.parametrize("size", [4, 128])
+def test_one_image_keeps_channels_last(size):
+    """Whose first stride counts, where operators look what the layout is."""
+    x = channels_last(1, 8, size, size)
+    check(lambda x: (F.group_norm(x, 2).stride(), F.group_norm(x, 2) + torch.ones(1, 8, 1, 1, device=x.device)), x)
