@@ -369,6 +369,29 @@ at::Tensor& IndexPut(at::Tensor& self, const c10::List<std::optional<at::Tensor>
   }
   return self;
 }
+// -> the bags, and where they lie, how large they are, and which elements are the largest.
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> EmbeddingBag(const at::Tensor& weight,
+                                                                        const at::Tensor& indices,
+                                                                        const at::Tensor& offsets, bool, int64_t mode,
+                                                                        bool, const std::optional<at::Tensor>& weights,
+                                                                        bool include_last, int64_t) {
+  constexpr int64_t kSum = 0, kMax = 2;
+  CheckPlain(IsFloat(weight) && weight.dim() == 2 && indices.dim() == 1 && offsets.dim() == 1 && offsets.numel() > 0 &&
+             (indices.scalar_type() == c10::kLong || indices.scalar_type() == c10::kInt) &&
+             offsets.scalar_type() == indices.scalar_type());
+  CheckPlain(!weights || !weights->defined() || (mode == kSum && weights->sizes() == indices.sizes()));
+  const int64_t bags = offsets.size(0) - (include_last ? 1 : 0), width = weight.size(1);
+  const at::Tensor largest =
+      mode == kMax ? at::empty({bags, width}, indices.options()) : at::empty({0}, indices.options());
+  return {at::empty({bags, width}, weight.options()), at::empty(indices.sizes(), indices.options()),
+          at::empty(offsets.sizes(), indices.options()), largest};
+}
+at::Tensor EmbeddingBagBackward(const at::Tensor& grad, const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                                const at::Tensor&, int64_t rows, bool, int64_t, const std::optional<at::Tensor>&,
+                                int64_t) {
+  CheckPlain(grad.dim() == 2 && rows > 0);
+  return at::empty({rows, grad.size(1)}, grad.options());
+}
 at::Tensor UnfoldBackward(const at::Tensor& grad, at::IntArrayRef sizes, int64_t, int64_t, int64_t) {
   return at::empty(sizes, grad.options());
 }
@@ -437,6 +460,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse3, m) {
   m.impl("__lshift__.Tensor", &Shift);
   m.impl("__rshift__.Scalar", &ShiftByNumber);
   m.impl("__rshift__.Tensor", &Shift);
+  m.impl("_embedding_bag", &EmbeddingBag);
+  m.impl("_embedding_bag_dense_backward", &EmbeddingBagBackward);
+  m.impl("_embedding_bag_forward_only", &EmbeddingBag);
   m.impl("_grouped_mm", &GroupedProduct);
   m.impl("_prelu_kernel", &ParametricRelu);
   m.impl("_prelu_kernel_backward", &ParametricReluBackward);

@@ -5,6 +5,7 @@ Nothing here creates a device at import.
 
 from torch import OutOfMemoryError
 
+from torch_tpu import memory, random, streams
 from torch_tpu.devices import (  # noqa: F401
     _exchange_device,
     _is_in_bad_fork,
@@ -111,12 +112,14 @@ __all__ = [
     "max_memory_allocated",
     "max_memory_reserved",
     "mem_get_info",
+    "memory",
     "memory_allocated",
     "memory_reserved",
     "memory_stats",
     "memory_stats_as_nested_dict",
     "memory_summary",
     "metrics",
+    "random",
     "reset_accumulated_host_memory_stats",
     "reset_accumulated_memory_stats",
     "reset_metrics",
@@ -131,6 +134,7 @@ __all__ = [
     "set_rng_state_all",
     "set_stream",
     "stream",
+    "streams",
     "synchronize",
     "wait_for_compiles",
 ]

@@ -53,7 +53,7 @@ def test_accelerator_figures():
     torch.accelerator.reset_peak_memory_stats()
     torch.accelerator.reset_accumulated_memory_stats()
     torch.accelerator.empty_cache()
-    assert "limit" in torch.tpu.memory_summary()
+    assert "limit" in torch.tpu.memory_summary() and torch.tpu.memory.memory_summary is torch.tpu.memory_summary
     assert torch.tpu.memory_stats()["allocated_bytes.all.current"] > 0
     nested = torch.tpu.memory_stats_as_nested_dict()
     assert nested["allocated_bytes"]["all"]["current"] > 0 and nested["limit_bytes"] > 0

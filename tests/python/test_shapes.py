@@ -121,6 +121,23 @@ CALLS = {
     "adaptive_avg_pool3d, channels last": lambda x, w: F.adaptive_avg_pool3d(
         x[:, None].expand(2, 3, 4, 7, 6).contiguous(memory_format=LAST_3D), 2
     ),
+    "embedding_bag": lambda x, w: F.embedding_bag(torch.tensor([[3, 0], [1, 1]], device=x.device), x[0, 0]),
+    "embedding_bag of the largest": lambda x, w: F.embedding_bag(
+        torch.tensor([3, 0, 1], device=x.device), x[0, 0], torch.tensor([0, 2], device=x.device), mode="max"
+    ),
+    "embedding_bag of weighed ones": lambda x, w: F.embedding_bag(
+        torch.tensor([[3, 0], [1, 1]], device=x.device), x[0, 0], per_sample_weights=w[:2, 0, 0], mode="sum"
+    ),
+    "embedding_bag with the last offset": lambda x, w: F.embedding_bag(
+        torch.tensor([3, 0, 1], device=x.device),
+        x[0, 0].detach(),
+        torch.tensor([0, 2, 3], device=x.device),
+        mode="sum",
+        include_last_offset=True,
+    ),
+    "embedding_bag of weighed averages": lambda x, w: F.embedding_bag(
+        torch.tensor([[3, 0], [1, 1]], device=x.device), x[0, 0], per_sample_weights=w[:2, 0, 0]
+    ),
     "pdist": lambda x, w: torch.pdist(x[0, 0], 3),
     "pdist of columns": lambda x, w: torch.pdist(x[0, 0].t()),
     "pdist of one": lambda x, w: torch.pdist(x[0, 0, :1]),
@@ -214,7 +231,8 @@ def test_first_calls_import_nothing():
             F.max_pool3d(volume, 2), F.adaptive_avg_pool3d(volume, 2), torch.pdist(x * x[0]), torch.matrix_exp(x),
             torch.linalg.solve_triangular(x, x, upper=True), torch.linalg.cholesky(x + 9 * torch.eye(6, device="tpu")),
             torch.linalg.eig(x.detach())[0].abs(), F.rrelu(x, training=True),
-            torch.logspace(0, 1, 5, device="tpu"),
+            torch.logspace(0, 1, 5, device="tpu"), F.embedding_bag(labels[:2], x),
+            F.embedding_bag(labels[:2], x.detach(), mode="max"),
         ]
         sum(r.double().sum() for r in results if r.requires_grad).backward()
         for result in results:
