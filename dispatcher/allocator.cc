@@ -107,6 +107,12 @@ BufferRef MakeValueOrRaise(int device, const TensorType& type, const void* sourc
   return *std::move(buffer);
 }
 
+void AllowMemory(int device, double fraction) {
+  CurrentStream(device);
+  const auto limit = static_cast<double>(Engine::Get().device(device).memory_stats().limit_bytes);
+  Engine::Get().AllowMemory(device, static_cast<int64_t>(fraction * limit));
+}
+
 MemoryStats SettledMemoryStats(int device) {
   CurrentStream(device);
   Engine::Get().SynchronizeDevice(device);

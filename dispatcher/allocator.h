@@ -16,6 +16,9 @@ c10::DeviceAllocator& TorchAllocator();
 // c10::OutOfMemoryError.
 BufferRef MakeValueOrRaise(int device, const TensorType& type, const void* source);
 
+// Of the device's memory, what may be allocated: a share, between 0 and 1.
+void AllowMemory(int device, double fraction);
+
 // The device's figures after everything recorded so far has run: recording is ahead of the device, and a figure that
 // depends on how far would be no figure.
 MemoryStats SettledMemoryStats(int device);

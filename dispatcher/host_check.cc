@@ -364,9 +364,9 @@ std::vector<int64_t> StridesAs(const Shape& found, at::IntArrayRef sizes, at::In
     const bool says_nothing = sizes[i] > 1 && (found.sizes[i] < 2 || found.strides[i] == 0);
     if (says_nothing) return inferred.vec();
   }
-  if (found.sizes == sizes) return SameStrides(sizes, found.strides, inferred) ? inferred.vec() : found.strides;
+  if (found.sizes == sizes) return found.strides;
   const auto packed = [&found](at::IntArrayRef like) { return Packed(found.sizes, like); };
-  const bool same = SameStrides(found.sizes, packed(found.strides), packed(inferred));
+  const bool same = packed(found.strides) == packed(inferred);
   const bool gaps = !SameStrides(found.sizes, packed(found.strides), found.strides);
   return same || gaps ? inferred.vec() : Packed(sizes, found.strides);
 }

@@ -7,10 +7,10 @@
 #include <ATen/TensorIterator.h>
 #include <ATen/WrapDimUtilsMulti.h>
 #include <ATen/core/Generator.h>
-#include <ATen/core/Reduction.h>
 #include <ATen/native/ConvUtils.h>
 #include <ATen/native/PixelShuffle.h>
 #include <ATen/native/RangeUtils.h>
+#include <ATen/native/TensorFactories.h>
 #include <ATen/native/TypeProperties.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -67,6 +67,22 @@ at::Tensor FloorDivide(const at::Tensor& self, const at::Tensor& other) {
   const c10::ScalarType type = at::result_type(self, other);
   CheckPlain(!at::isComplexType(type) && type != c10::kBool);
   return Elementwise({&self, &other}, type);
+}
+
+at::Tensor Shift(const at::Tensor& self, const at::Tensor& other) {
+  const c10::ScalarType type = at::result_type(self, other);
+  CheckPlain(c10::isIntegralType(type, /*includeBool=*/false));
+  return Elementwise({&self, &other}, type);
+}
+at::Tensor ShiftByNumber(const at::Tensor& self, const at::Scalar& other) {
+  const c10::ScalarType type = at::result_type(self, other);
+  CheckPlain(c10::isIntegralType(type, /*includeBool=*/false));
+  return Elementwise({&self}, type);
+}
+at::Tensor& ShiftInPlace(at::Tensor& self, const at::Scalar& other) {
+  CheckPlain(at::result_type(self, other) == self.scalar_type() &&
+             c10::isIntegralType(self.scalar_type(), /*includeBool=*/false));
+  return self;
 }
 
 at::Tensor& MaskedFill(at::Tensor& self, const at::Tensor& mask) {
@@ -138,12 +154,6 @@ at::Tensor SelectBackward(const at::Tensor& grad, at::IntArrayRef sizes, int64_t
 Two LogSigmoid(const at::Tensor& self) {
   CheckPlain(IsFloat(self));
   return {at::empty_like(self, at::MemoryFormat::Contiguous), at::empty_like(self, at::MemoryFormat::Contiguous)};
-}
-
-at::Tensor MseBackward(const at::Tensor& grad, const at::Tensor& self, const at::Tensor& target, int64_t) {
-  CheckPlain(IsFloat(self) && self.sizes() == target.sizes() && self.scalar_type() == target.scalar_type() &&
-             self.scalar_type() == grad.scalar_type() && at::is_expandable_to(grad.sizes(), self.sizes()));
-  return at::empty_like(self, LEGACY_CONTIGUOUS_MEMORY_FORMAT);
 }
 
 // PyTorch's kernel for other devices than the CPU makes them row-major.
@@ -255,10 +265,26 @@ at::Tensor& Linspace(const at::Scalar& start, const at::Scalar& end, int64_t ste
   out.resize_({steps});
   return out;
 }
+at::Tensor& Logspace(const at::Scalar& start, const at::Scalar& end, int64_t steps, double, at::Tensor& out) {
+  return Linspace(start, end, steps, out);
+}
 at::Tensor& Eye(int64_t rows, int64_t columns, at::Tensor& out) {
   CheckPlain(rows >= 0 && columns >= 0);
   out.resize_({rows, columns});
   return out;
+}
+at::Tensor Coordinates(int64_t positions, std::optional<c10::ScalarType> type) {
+  return at::empty({2, positions}, at::TensorOptions(c10::kPrivateUse1).dtype(type.value_or(c10::kLong)));
+}
+at::Tensor LowerTriangle(int64_t rows, int64_t columns, int64_t offset, std::optional<c10::ScalarType> type,
+                         std::optional<c10::Layout> layout, std::optional<c10::Device>, std::optional<bool>) {
+  at::native::check_args(rows, columns, layout);
+  return Coordinates(at::native::get_tril_size(rows, columns, offset), type);
+}
+at::Tensor UpperTriangle(int64_t rows, int64_t columns, int64_t offset, std::optional<c10::ScalarType> type,
+                         std::optional<c10::Layout> layout, std::optional<c10::Device>, std::optional<bool>) {
+  at::native::check_args(rows, columns, layout);
+  return Coordinates(rows * columns - at::native::get_tril_size(rows, columns, offset - 1), type);
 }
 at::Tensor& Permutation(int64_t n, Generator, at::Tensor& out) {
   CheckPlain(n >= 0 && out.scalar_type() == c10::kLong);
@@ -266,25 +292,7 @@ at::Tensor& Permutation(int64_t n, Generator, at::Tensor& out) {
   return out;
 }
 
-// --- losses and others, element by element ---
-
-at::Tensor Reduced(const at::Tensor& self, const at::Tensor& target, int64_t reduction) {
-  CheckPlain(IsFloat(self) && self.scalar_type() == target.scalar_type() && self.sizes() == target.sizes());
-  return reduction == at::Reduction::None ? at::empty_like(self) : at::empty({}, self.options());
-}
-at::Tensor CrossEntropyOfTwo(const at::Tensor& self, const at::Tensor& target, const std::optional<at::Tensor>& weight,
-                             int64_t reduction) {
-  CheckPlain(!weight || !weight->defined());
-  return Reduced(self, target, reduction);
-}
-at::Tensor CrossEntropyOfTwoBackward(const at::Tensor& grad, const at::Tensor& self, const at::Tensor& target,
-                                     const std::optional<at::Tensor>& weight, int64_t) {
-  CheckPlain(grad.scalar_type() == self.scalar_type() && (!weight || !weight->defined()));
-  return Reduced(self, target, at::Reduction::None);
-}
-at::Tensor Huber(const at::Tensor& self, const at::Tensor& target, int64_t reduction, double) {
-  return Reduced(self, target, reduction);
-}
+// --- activations and others, element by element ---
 
 at::Tensor Roll(const at::Tensor& self, at::IntArrayRef shifts, at::IntArrayRef dims) {
   const auto within = [&](int64_t d) { return d >= -self.dim() && d < self.dim(); };
@@ -292,21 +300,6 @@ at::Tensor Roll(const at::Tensor& self, at::IntArrayRef shifts, at::IntArrayRef 
              (dims.empty() ? shifts.size() == 1 : dims.size() == shifts.size()) &&
              std::all_of(dims.begin(), dims.end(), within));
   return at::empty_like(self, at::MemoryFormat::Contiguous);
-}
-
-at::Tensor AveragePooled(const at::Tensor& self, at::IntArrayRef sizes) {
-  CheckPlain((self.dim() == 3 || self.dim() == 4) && self.numel() > 0 && IsFloat(self) && sizes.size() == 2 &&
-             sizes[0] > 0 && sizes[1] > 0);
-  std::vector<int64_t> made(self.sizes().begin(), self.sizes().end() - 2);
-  made.insert(made.end(), sizes.begin(), sizes.end());
-  return at::empty(made, self.options().memory_format(self.suggest_memory_format()));
-}
-
-at::Tensor AveragePooledBackward(const at::Tensor& grad, const at::Tensor& self) {
-  CheckPlain((self.dim() == 3 || self.dim() == 4) && grad.dim() == self.dim() && grad.numel() > 0 &&
-             grad.size(-3) == self.size(-3) && grad.size(0) == self.size(0) &&
-             grad.scalar_type() == self.scalar_type());
-  return at::empty(self.sizes(), self.options().memory_format(self.suggest_memory_format()));
 }
 
 at::Tensor Activation(const at::Tensor& self) {
@@ -332,6 +325,17 @@ at::Tensor HalvesBackward(const at::Tensor& grad, const at::Tensor& self, int64_
 Two ParametricReluBackward(const at::Tensor& grad, const at::Tensor& self, const at::Tensor& weight) {
   CheckPlain(at::is_expandable_to(weight.sizes(), self.sizes()) && weight.scalar_type() == self.scalar_type());
   return {ActivationBackward(grad, self), ActivationBackward(grad, self)};
+}
+
+at::Tensor RandomLeakyRelu(const at::Tensor& self, at::Tensor& noise, const at::Scalar&, const at::Scalar&, bool,
+                           Generator) {
+  CheckPlain(noise.sizes() == self.sizes() && noise.scalar_type() == self.scalar_type());
+  return Activation(self);
+}
+at::Tensor& RandomLeakyReluInPlace(at::Tensor& self, at::Tensor& noise, const at::Scalar&, const at::Scalar&, bool,
+                                   Generator) {
+  CheckPlain(IsFloat(self) && noise.sizes() == self.sizes() && noise.scalar_type() == self.scalar_type());
+  return self;
 }
 
 at::Tensor HardTanh(const at::Tensor& self, const at::Scalar&, const at::Scalar&) { return Activation(self); }
@@ -364,6 +368,29 @@ at::Tensor& IndexPut(at::Tensor& self, const c10::List<std::optional<at::Tensor>
     CheckPlain(!index || !index->defined() || index->scalar_type() == c10::kLong);
   }
   return self;
+}
+// -> the bags, and where they lie, how large they are, and which elements are the largest.
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> EmbeddingBag(const at::Tensor& weight,
+                                                                        const at::Tensor& indices,
+                                                                        const at::Tensor& offsets, bool, int64_t mode,
+                                                                        bool, const std::optional<at::Tensor>& weights,
+                                                                        bool include_last, int64_t) {
+  constexpr int64_t kSum = 0, kMax = 2;
+  CheckPlain(IsFloat(weight) && weight.dim() == 2 && indices.dim() == 1 && offsets.dim() == 1 && offsets.numel() > 0 &&
+             (indices.scalar_type() == c10::kLong || indices.scalar_type() == c10::kInt) &&
+             offsets.scalar_type() == indices.scalar_type());
+  CheckPlain(!weights || !weights->defined() || (mode == kSum && weights->sizes() == indices.sizes()));
+  const int64_t bags = offsets.size(0) - (include_last ? 1 : 0), width = weight.size(1);
+  const at::Tensor largest =
+      mode == kMax ? at::empty({bags, width}, indices.options()) : at::empty({0}, indices.options());
+  return {at::empty({bags, width}, weight.options()), at::empty(indices.sizes(), indices.options()),
+          at::empty(offsets.sizes(), indices.options()), largest};
+}
+at::Tensor EmbeddingBagBackward(const at::Tensor& grad, const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                                const at::Tensor&, int64_t rows, bool, int64_t, const std::optional<at::Tensor>&,
+                                int64_t) {
+  CheckPlain(grad.dim() == 2 && rows > 0);
+  return at::empty({rows, grad.size(1)}, grad.options());
 }
 at::Tensor UnfoldBackward(const at::Tensor& grad, at::IntArrayRef sizes, int64_t, int64_t, int64_t) {
   return at::empty(sizes, grad.options());
@@ -409,24 +436,6 @@ at::Tensor Histogram(const at::Tensor& self, int64_t bins, const at::Scalar&, co
 at::Tensor CountNonzero(const at::Tensor& self, at::IntArrayRef dims) {
   return at::sum(self, dims, /*keepdim=*/false, c10::kLong);
 }
-at::Tensor Distances(const at::Tensor& a, const at::Tensor& b, double p, std::optional<int64_t>) {
-  CheckPlain(IsFloat(a) && a.scalar_type() == b.scalar_type() && a.dim() > 1 && b.dim() > 1 &&
-             a.size(-1) == b.size(-1) && p >= 0);
-  const auto batches = [](const at::Tensor& t) { return t.sizes().slice(0, static_cast<size_t>(t.dim()) - 2); };
-  std::vector<int64_t> sizes = at::infer_size(batches(a), batches(b));
-  sizes.push_back(a.size(-2));
-  sizes.push_back(b.size(-2));
-  return at::empty(sizes, a.options());
-}
-
-at::Tensor DistancesBackward(const at::Tensor&, const at::Tensor& a, const at::Tensor& b, double p,
-                             const at::Tensor& distances) {
-  CheckPlain(Distances(a, b, p, std::nullopt).sizes() == distances.sizes());
-  std::vector<int64_t> sizes(distances.sizes().begin(), distances.sizes().end() - 2);
-  sizes.insert(sizes.end(), {a.size(-2), a.size(-1)});
-  return at::empty(sizes, a.options());
-}
-
 // --- random numbers: what they refuse, the CPU's kernel is asked (host_check.h) ---
 
 at::Tensor& Draw(at::Tensor& self, double, double, Generator) { return self; }
@@ -445,10 +454,15 @@ at::Tensor& RandomFrom(at::Tensor& self, int64_t, std::optional<int64_t>, Genera
 at::Tensor& RandomTo(at::Tensor& self, int64_t, Generator) { return self; }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse3, m) {
-  m.impl("_adaptive_avg_pool2d", &AveragePooled);
-  m.impl("_adaptive_avg_pool2d_backward", &AveragePooledBackward);
-  m.impl("_cdist_backward", &DistancesBackward);
-  m.impl("_cdist_forward", &Distances);
+  m.impl("__ilshift__.Scalar", &ShiftInPlace);
+  m.impl("__irshift__.Scalar", &ShiftInPlace);
+  m.impl("__lshift__.Scalar", &ShiftByNumber);
+  m.impl("__lshift__.Tensor", &Shift);
+  m.impl("__rshift__.Scalar", &ShiftByNumber);
+  m.impl("__rshift__.Tensor", &Shift);
+  m.impl("_embedding_bag", &EmbeddingBag);
+  m.impl("_embedding_bag_dense_backward", &EmbeddingBagBackward);
+  m.impl("_embedding_bag_forward_only", &EmbeddingBag);
   m.impl("_grouped_mm", &GroupedProduct);
   m.impl("_prelu_kernel", &ParametricRelu);
   m.impl("_prelu_kernel_backward", &ParametricReluBackward);
@@ -458,8 +472,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse3, m) {
   m.impl("abs", &Abs);
   m.impl("arange.start_out", &Arange);
   m.impl("bernoulli_.float", &DrawByOne);
-  m.impl("binary_cross_entropy", &CrossEntropyOfTwo);
-  m.impl("binary_cross_entropy_backward", &CrossEntropyOfTwoBackward);
   m.impl("binomial", &DrawnOfTwo);
   m.impl("cauchy_", &Draw);
   m.impl("complex.out", &Complex);
@@ -479,7 +491,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse3, m) {
   m.impl("hardtanh", &HardTanh);
   m.impl("hardtanh_backward", &HardTanhBackward);
   m.impl("histc", &Histogram);
-  m.impl("huber_loss", &Huber);
   m.impl("index_fill_.int_Scalar", &IndexFill);
   m.impl("index_put_", &IndexPut);
   m.impl("index_select", &IndexSelect);
@@ -494,12 +505,12 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse3, m) {
   m.impl("logical_or", &Compare);
   m.impl("logical_xor", &Compare);
   m.impl("logit", &Logit);
+  m.impl("logspace.out", &Logspace);
   m.impl("logsumexp", &LogSumExp);
   m.impl("masked_fill_.Scalar", &MaskedFillScalar);
   m.impl("masked_fill_.Tensor", &MaskedFillTensor);
   m.impl("masked_scatter_", &MaskedScatter);
   m.impl("mish_backward", &ActivationBackward);
-  m.impl("mse_loss_backward", &MseBackward);
   m.impl("multinomial", &Multinomial);
   m.impl("native_dropout", &Dropout);
   m.impl("native_dropout_backward", &DropoutBackward);
@@ -517,6 +528,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse3, m) {
   m.impl("relu", &at::native::relu);
   m.impl("relu_", &at::native::relu_);
   m.impl("roll", &Roll);
+  m.impl("rrelu_with_noise", &RandomLeakyRelu);
+  m.impl("rrelu_with_noise_", &RandomLeakyReluInPlace);
   m.impl("rsub.Tensor", [](const at::Tensor& self, const at::Tensor& other, const at::Scalar& alpha) {
     return at::native::rsub(self, other, alpha);
   });
@@ -525,6 +538,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse3, m) {
   m.impl("std.correction", &Deviation);
   m.impl("std_mean.correction", &DeviationAndMean);
   m.impl("take", &Take);
+  m.impl("tril_indices", &LowerTriangle);
+  m.impl("triu_indices", &UpperTriangle);
   m.impl("unfold", &at::native::unfold);
   m.impl("unfold_backward", &UnfoldBackward);
   m.impl("uniform_", &Draw);

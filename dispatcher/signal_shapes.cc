@@ -1,5 +1,6 @@
 // What operators on images and signals return, as shapes.cc has it of others.
 #include <ATen/core/Tensor.h>
+#include <ATen/native/Pool.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <torch/library.h>
@@ -57,6 +58,52 @@ Two GridSampledBackward(const at::Tensor& grad, const at::Tensor& self, const at
           at::empty_like(grid, at::MemoryFormat::Contiguous)};
 }
 
+// --- pools: of images, and of volumes (kSpatial is 3) ---
+
+template <int kSpatial>
+bool IsPooled(const at::Tensor& self) {
+  return (self.dim() == kSpatial + 1 || self.dim() == kSpatial + 2) && self.numel() > 0 && self.is_floating_point();
+}
+
+at::Tensor Pooled(const at::Tensor& self, at::IntArrayRef positions, c10::ScalarType type) {
+  CheckPlain(std::all_of(positions.begin(), positions.end(), [](int64_t n) { return n > 0; }));
+  std::vector<int64_t> sizes(self.sizes().begin(), self.sizes().end() - static_cast<int64_t>(positions.size()));
+  sizes.insert(sizes.end(), positions.begin(), positions.end());
+  return at::empty(sizes, self.options().dtype(type).memory_format(self.suggest_memory_format()));
+}
+
+template <int kSpatial>
+at::Tensor AveragePooled(const at::Tensor& self, at::IntArrayRef sizes) {
+  CheckPlain(IsPooled<kSpatial>(self) && sizes.size() == kSpatial);
+  return Pooled(self, sizes, self.scalar_type());
+}
+template <int kSpatial>
+at::Tensor PooledBackward(const at::Tensor& grad, const at::Tensor& self) {
+  CheckPlain(IsPooled<kSpatial>(self) && grad.dim() == self.dim() && grad.numel() > 0 &&
+             grad.size(-kSpatial - 1) == self.size(-kSpatial - 1) && grad.size(0) == self.size(0) &&
+             grad.scalar_type() == self.scalar_type());
+  return at::empty(self.sizes(), self.options().memory_format(self.suggest_memory_format()));
+}
+
+Two MaxPooled(const at::Tensor& self, at::IntArrayRef kernel, at::IntArrayRef stride, at::IntArrayRef padding,
+              at::IntArrayRef dilation, bool ceil) {
+  CheckPlain(IsPooled<3>(self) && kernel.size() == 3 && (stride.empty() || stride.size() == 3) && padding.size() == 3 &&
+             dilation.size() == 3);
+  std::array<int64_t, 3> positions;
+  for (size_t d = 0; d < 3; ++d) {
+    const int64_t step = stride.empty() ? kernel[d] : stride[d];
+    CheckPlain(kernel[d] > 0 && step > 0 && dilation[d] > 0 && padding[d] >= 0 && padding[d] <= kernel[d] / 2);
+    positions[d] = at::native::pooling_output_shape(self.size(static_cast<int64_t>(d) - 3), kernel[d], padding[d], step,
+                                                    dilation[d], ceil);
+  }
+  return {Pooled(self, positions, self.scalar_type()), Pooled(self, positions, c10::kLong)};
+}
+at::Tensor MaxPooledBackward(const at::Tensor& grad, const at::Tensor& self, at::IntArrayRef, at::IntArrayRef,
+                             at::IntArrayRef, at::IntArrayRef, bool, const at::Tensor& indices) {
+  CheckPlain(indices.sizes() == grad.sizes());
+  return PooledBackward<3>(grad, self);
+}
+
 // --- Fourier transforms ---
 
 at::Tensor Transformed(const at::Tensor& self, at::IntArrayRef dims, c10::ScalarType type, int64_t last) {
@@ -81,6 +128,10 @@ at::Tensor TransformedComplex(const at::Tensor& self, at::IntArrayRef dims, int6
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse3, m) {
+  m.impl("_adaptive_avg_pool2d", &AveragePooled<2>);
+  m.impl("_adaptive_avg_pool2d_backward", &PooledBackward<2>);
+  m.impl("_adaptive_avg_pool3d", &AveragePooled<3>);
+  m.impl("_adaptive_avg_pool3d_backward", &PooledBackward<3>);
   m.impl("_fft_c2c", &TransformedComplex);
   m.impl("_fft_c2r", &TransformedToReal);
   m.impl("_fft_r2c", &TransformedReal);
@@ -88,6 +139,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse3, m) {
   m.impl("grid_sampler_2d", &GridSampled);
   m.impl("grid_sampler_2d_backward", &GridSampledBackward);
   m.impl("im2col", &Columns);
+  m.impl("max_pool3d_with_indices", &MaxPooled);
+  m.impl("max_pool3d_with_indices_backward", &MaxPooledBackward);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // PyTorch gives every structured operator a kernel for devices that have only its out= form: it computes what the
 // results are, makes them, and calls that form. PrivateUse3 is such a device, whose out= forms do nothing. It has
-// kernels of some others, too (shapes.cc, signal_shapes.cc, norms.cc, recurrent.cc); and what is made of such operators
+// kernels of some others, too (*shapes.cc, norms.cc, recurrent.cc); and what is made of such operators
 // in C++ is run as it is.
 #include "dispatcher/structured.h"
 
@@ -12,8 +12,10 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/cleanup/cleanup.h"
 #include "dispatcher/storage.h"
@@ -81,8 +83,16 @@ bool InferStructured(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   at::AutoDispatchBelowADInplaceOrView guard;
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   const absl::Cleanup restore = [former = std::exchange(inferring, true)] { inferring = former; };
+  const std::vector<ArgumentKind>& kinds = Operator::Of(op).kinds;
+  const bool tensors = std::any_of(kinds.begin(), kinds.end(), [](ArgumentKind kind) {
+    return kind == ArgumentKind::kTensor || kind == ArgumentKind::kTensorList;
+  });
   try {
-    op.callBoxed(stack);
+    if (tensors) {
+      op.callBoxed(stack);
+    } else {  // its arguments don't tell where it belongs
+      op.redispatchBoxed(kKeys, &stack);
+    }
   } catch (const c10::NotImplementedError&) {
     return false;
   }

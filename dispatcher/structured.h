@@ -17,8 +17,7 @@ namespace tpu {
 
 // The CPU's kernel is a structured one.
 bool HasStructuredKernel(const c10::OperatorHandle& op);
-// The operator has a structured kernel, or one of shapes.cc, signal_shapes.cc, norms.cc or recurrent.cc, or is made of
-// others.
+// The operator has a structured kernel, or one of *shapes.cc, norms.cc or recurrent.cc, or is made of others.
 bool IsStructured(const c10::OperatorHandle& op);
 // For InferStructured.
 at::Tensor StructuredStandIn(c10::IntArrayRef sizes, c10::IntArrayRef strides, c10::ScalarType type,

@@ -31,6 +31,7 @@ std::vector<int64_t> AllButChannels(const Tensor& input) {
 
 // A number for each channel, in the shape that broadcasts over `input`.
 Tensor Over(const Tensor& input, const Tensor& channels) {
+  TORCH_CHECK(input.dim() >= 2, "tpu: a norm of channels expects at least 2 dimensions, got ", input.dim());
   std::vector<int64_t> sizes(input.dim(), 1);
   sizes[1] = channels.numel();
   return channels.reshape(sizes);

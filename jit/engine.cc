@@ -166,16 +166,27 @@ absl::Status Engine::Await(const ValueRef& value, const std::string& what, CutRe
 
 void Engine::CutStream(Stream& stream, CutReason reason, const std::string& what) { window(stream).Cut(reason, what); }
 
-void Engine::SynchronizeDevice(int device) {
+std::vector<Window*> Engine::WindowsOf(int device) {
+  std::lock_guard<std::mutex> lock(mutex_);
   std::vector<Window*> windows;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    for (const auto& w : windows_[device]) {
-      if (w) windows.push_back(w.get());
-    }
+  for (const auto& w : windows_[device]) {
+    if (w) windows.push_back(w.get());
   }
-  for (Window* w : windows) w->Cut(CutReason::kSynchronize, "synchronize");
+  return windows;
+}
+
+void Engine::SynchronizeDevice(int device) {
+  for (Window* w : WindowsOf(device)) w->Cut(CutReason::kSynchronize, "synchronize");
   SynchronizeStreams(device);
+}
+
+void Engine::AllowMemory(int device, int64_t bytes) {
+  SynchronizeDevice(device);
+  devices_[device]->AllowMemory(bytes);
+  const int64_t allowed = devices_[device]->memory_stats().allowed_bytes;
+  const std::vector<Window*> windows = WindowsOf(device);
+  std::lock_guard<std::mutex> lock(recording_lock_);
+  for (Window* w : windows) w->AllowMemory(allowed);
 }
 
 void Engine::SynchronizeStreams(int device) {

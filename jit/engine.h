@@ -96,6 +96,8 @@ class Engine {
   void CutStream(Stream& stream, CutReason reason, const std::string& what);
   // Cuts every window of the device and waits for its streams.
   void SynchronizeDevice(int device);
+  // Runs what was recorded, then Device::AllowMemory.
+  void AllowMemory(int device, int64_t bytes);
 
   void set_call_runner(CallRunner runner) { call_runner_ = std::move(runner); }
   const CallRunner& call_runner() const { return call_runner_; }
@@ -135,6 +137,7 @@ class Engine {
   bool Shutdown();
 
  private:
+  std::vector<Window*> WindowsOf(int device);
   void SynchronizeStreams(int device);
 
   std::vector<std::unique_ptr<Device>> devices_;

@@ -36,12 +36,12 @@ uint64_t Window::NextEpoch() {
   return ++epoch;
 }
 
-Window::Window(Engine& engine, Stream& stream)
-    : engine_(engine),
-      stream_(stream),
-      epoch_(NextEpoch()),
-      bytes_allowed_(stream.device()->memory_stats().limit_bytes / kShareOfMemory) {}
+Window::Window(Engine& engine, Stream& stream) : engine_(engine), stream_(stream), epoch_(NextEpoch()) {
+  AllowMemory(stream.device()->memory_stats().allowed_bytes);
+}
 Window::~Window() = default;
+
+void Window::AllowMemory(int64_t bytes) { bytes_allowed_ = bytes / kShareOfMemory; }
 
 void Window::Record(const CallRef& call, absl::Span<const Operand> operands, absl::Span<ValueRef> results) {
   // A value pending on another stream is queued there first; the launch here then waits for it.

@@ -44,6 +44,8 @@ class Window {
   // Queues what is pending if it is the calling thread's: other threads come at any time, and would cut it anywhere.
   void CutOwn(CutReason reason, const std::string& what);
   Stream& stream() const { return stream_; }
+  // What the device may allocate. The caller holds the recording lock, once the window is used.
+  void AllowMemory(int64_t bytes);
 
  private:
   friend class Engine;
@@ -96,8 +98,8 @@ class Window {
   const void* recorder_ = nullptr;  // the thread of the last call
   uint64_t epoch_ = 0;
   size_t num_nodes_ = 0;
-  int64_t bytes_ = 0;            // of all results
-  const int64_t bytes_allowed_;  // before the window is cut
+  int64_t bytes_ = 0;          // of all results
+  int64_t bytes_allowed_ = 0;  // before the window is cut
   std::vector<ValueRef> results_;
   // Views not placed yet: they go where the next call goes, which reads them, be it in the next fragment. A view cut
   // from its reader would be a copy.

@@ -119,7 +119,7 @@ bool Window::PassSeam() {
   const Cluster& cluster = *expected_->cluster;
   if (part_ + 1 == cluster.parts.size() || !AtPartsEnd() || !PartIsKnown()) return false;
   const MemoryStats memory = stream_.device()->memory_stats();
-  if (memory.allocated_bytes + cluster.bytes > memory.limit_bytes || !KeepsBusy(cluster)) {
+  if (memory.allocated_bytes + cluster.bytes > memory.allowed_bytes || !KeepsBusy(cluster)) {
     Split(false);
     return false;
   }

@@ -28,7 +28,8 @@ struct MemoryStats {
   int64_t peak_allocated_bytes = 0;
   int64_t reserved_bytes = 0;  // taken from the system: live plus cached
   int64_t peak_reserved_bytes = 0;
-  int64_t limit_bytes = 0;
+  int64_t limit_bytes = 0;        // the memory size
+  int64_t allowed_bytes = 0;      // what live buffers may take of it
   int64_t num_allocs = 0;         // requests served
   int64_t num_system_allocs = 0;  // requests that had to go to the system
   int64_t num_ooms = 0;
@@ -120,7 +121,7 @@ class Device {
   // True when a Buffer's data() is an address that this process reads and writes: host kernels run in place.
   virtual bool host_addressable() const = 0;
 
-  // ResourceExhausted when the memory size would be passed even after dropping caches; the message has the numbers.
+  // ResourceExhausted when what is allowed would be passed even after dropping caches; the message has the numbers.
   // Memory is 64-byte aligned where it is addressable, and uninitialised. bytes may be 0.
   virtual absl::StatusOr<BufferRef> Allocate(size_t bytes) = 0;
   // A value's buffer, from its row-major elements; uninitialised when `source` is null. ResourceExhausted likewise.
@@ -155,6 +156,8 @@ class Device {
 
   virtual MemoryStats memory_stats() const = 0;
   virtual void ResetPeakMemoryStats() = 0;
+  // What may be allocated from now on; at first, and at most, the memory size. What is held stays.
+  virtual void AllowMemory(int64_t bytes) = 0;
   virtual void EmptyCache() = 0;  // give cached memory back to the system
 };
 

@@ -36,6 +36,7 @@ absl::Status OutOfMemory(const std::string& device, uint64_t bytes, const Memory
       "TPU out of memory. Tried to allocate ", Bytes(static_cast<int64_t>(std::min<uint64_t>(bytes, INT64_MAX))), ". ",
       device, " has a total capacity of ", Bytes(stats.limit_bytes), " of which ",
       Bytes(std::max<int64_t>(0, stats.limit_bytes - stats.allocated_bytes)), " is free. ",
+      stats.allowed_bytes < stats.limit_bytes ? absl::StrCat(Bytes(stats.allowed_bytes), " allowed; ") : "",
       Bytes(stats.allocated_bytes), " is allocated, and ",
       Bytes(std::max<int64_t>(0, stats.reserved_bytes - stats.allocated_bytes)), " is reserved but unallocated."));
 }

@@ -59,6 +59,7 @@ Result RmsNorm(AtenCall& c) {  // (x, shape, weight, eps) -> y, rstd
 
 Result RmsNormBackward(AtenCall& c) {  // (dy, x, shape, rstd, weight, mask)
   Tensor dy = In(c, 0), x = In(c, 1);
+  if (static_cast<int64_t>(c.ints(2).size()) > x.rank()) return Result::Decline();
   Shape inner = LastDims(x.rank(), c.ints(2).size()), outer = FirstDims(x.rank() - inner.size());
   Shape kept(x.dims());
   for (int64_t d : inner) kept[d] = 1;

@@ -63,6 +63,43 @@ def memory_stats_as_nested_dict(device=None):
     return nested
 
 
+def set_per_process_memory_fraction(fraction, device=None):
+    """Of the device's memory, the share that may be allocated; what would pass it is an OutOfMemoryError."""
+    if not isinstance(fraction, float):
+        raise TypeError("Invalid type for fraction argument, must be `float`")
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1")
+    _C.allow_memory(_index(device, optional=True), fraction)
+
+
+def get_per_process_memory_fraction(device=None):
+    stats = _C.memory_stats(_index(device, optional=True))
+    return stats["allowed_bytes"] / stats["limit_bytes"]
+
+
+def host_memory_stats():
+    """What pinned memory of the host takes, in use (active) and kept, under torch.cuda's names."""
+    stats = {}
+    for name, figures in host_memory_stats_as_nested_dict().items():
+        if isinstance(figures, dict):
+            stats |= {f"{name}.{part}": figure for part, figure in figures.items()}
+        else:
+            stats[name] = figures
+    return collections.OrderedDict(sorted(stats.items()))
+
+
+def host_memory_stats_as_nested_dict():
+    return _C.host_memory_stats()
+
+
+def reset_peak_host_memory_stats():
+    _C.reset_peak_host_memory_stats()
+
+
+def reset_accumulated_host_memory_stats():
+    _C.reset_accumulated_host_memory_stats()
+
+
 def reset_peak_memory_stats(device=None):
     if _C.is_initialized():
         _C.reset_peak_memory_stats(_index(device, optional=True))

@@ -5,6 +5,7 @@ Nothing here creates a device at import.
 
 from torch import OutOfMemoryError
 
+from torch_tpu import memory, random, streams
 from torch_tpu.devices import (  # noqa: F401
     _exchange_device,
     _is_in_bad_fork,
@@ -28,6 +29,9 @@ from torch_tpu.devices import (  # noqa: F401
 from torch_tpu.insight import explain, metrics, reset_metrics, wait_for_compiles
 from torch_tpu.memory import (
     empty_cache,
+    get_per_process_memory_fraction,
+    host_memory_stats,
+    host_memory_stats_as_nested_dict,
     max_memory_allocated,
     max_memory_reserved,
     mem_get_info,
@@ -36,8 +40,11 @@ from torch_tpu.memory import (
     memory_stats,
     memory_stats_as_nested_dict,
     memory_summary,
+    reset_accumulated_host_memory_stats,
     reset_accumulated_memory_stats,
+    reset_peak_host_memory_stats,
     reset_peak_memory_stats,
+    set_per_process_memory_fraction,
 )
 from torch_tpu.modes import eager_mode, get_eager_mode, set_eager_mode
 from torch_tpu.random import (  # noqa: F401
@@ -90,8 +97,11 @@ __all__ = [
     "get_device_name",
     "get_device_properties",
     "get_eager_mode",
+    "get_per_process_memory_fraction",
     "get_rng_state",
     "get_rng_state_all",
+    "host_memory_stats",
+    "host_memory_stats_as_nested_dict",
     "init",
     "initial_seed",
     "is_available",
@@ -102,23 +112,29 @@ __all__ = [
     "max_memory_allocated",
     "max_memory_reserved",
     "mem_get_info",
+    "memory",
     "memory_allocated",
     "memory_reserved",
     "memory_stats",
     "memory_stats_as_nested_dict",
     "memory_summary",
     "metrics",
+    "random",
+    "reset_accumulated_host_memory_stats",
     "reset_accumulated_memory_stats",
     "reset_metrics",
+    "reset_peak_host_memory_stats",
     "reset_peak_memory_stats",
     "seed",
     "seed_all",
     "set_device",
     "set_eager_mode",
+    "set_per_process_memory_fraction",
     "set_rng_state",
     "set_rng_state_all",
     "set_stream",
     "stream",
+    "streams",
     "synchronize",
     "wait_for_compiles",
 ]

@@ -69,7 +69,7 @@ struct Allocator::Block {
 
 Allocator::Allocator(std::string name, int64_t limit_bytes, Pages pages)
     : name_(std::move(name)), small_first_(pages == Pages::kSmallFirst) {
-  stats_.limit_bytes = limit_bytes;
+  stats_.limit_bytes = stats_.allowed_bytes = limit_bytes;
 }
 
 Allocator::~Allocator() {
@@ -102,7 +102,7 @@ absl::StatusOr<Allocator::Allocation> Allocator::Allocate(size_t bytes) {
   const bool small = bytes <= kLargestSmall;
   const int c = small ? ClassOf(bytes) : 0;
   std::lock_guard lock(mutex_);
-  const size_t limit = static_cast<size_t>(stats_.limit_bytes);
+  const size_t limit = static_cast<size_t>(stats_.allowed_bytes);
   const size_t taken = small ? BytesOfClass(c) : bytes > limit ? bytes : RoundUp(bytes, kPage);
   if (taken > limit || static_cast<size_t>(stats_.allocated_bytes) > limit - taken) {
     ++stats_.num_ooms;
@@ -247,7 +247,7 @@ Allocator::Block* Allocator::FindFree(size_t bytes) {
 Allocator::Block* Allocator::MapSegment(size_t bytes) {
   size_t mapped = bytes < kSegmentBytes / 4 ? kSegmentBytes : RoundUp(bytes, kHugePage);
   // A device smaller than a few segments takes only what it needs.
-  if (stats_.reserved_bytes + static_cast<int64_t>(mapped) > stats_.limit_bytes) mapped = RoundUp(bytes, kHugePage);
+  if (stats_.reserved_bytes + static_cast<int64_t>(mapped) > stats_.allowed_bytes) mapped = RoundUp(bytes, kHugePage);
   char* data = static_cast<char*>(Map(mapped));
   if (data == nullptr) return nullptr;
   Block* block = NewBlock();
@@ -303,7 +303,7 @@ Allocator::Block* Allocator::NewBlock() {
 
 // Aligned to 2 MiB. The cache is dropped when it stands in the way.
 void* Allocator::Map(size_t bytes) {
-  if (stats_.reserved_bytes + static_cast<int64_t>(bytes) > stats_.limit_bytes) DropCache();
+  if (stats_.reserved_bytes + static_cast<int64_t>(bytes) > stats_.allowed_bytes) DropCache();
   const size_t wide = bytes + kHugePage;
   void* mapped = MAP_FAILED;
   for (int attempt = 0; attempt < 2 && mapped == MAP_FAILED; ++attempt) {
@@ -421,6 +421,11 @@ void Allocator::ResetPeak() {
   std::lock_guard lock(mutex_);
   stats_.peak_allocated_bytes = stats_.allocated_bytes;
   stats_.peak_reserved_bytes = stats_.reserved_bytes;
+}
+
+void Allocator::Allow(int64_t bytes) {
+  std::lock_guard lock(mutex_);
+  stats_.allowed_bytes = std::clamp<int64_t>(bytes, 0, stats_.limit_bytes);
 }
 
 void Allocator::EmptyCache() {

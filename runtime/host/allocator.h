@@ -34,13 +34,14 @@ class Allocator {
     void* data = nullptr;
     uintptr_t handle = 0;  // what Free takes
   };
-  // 64-byte aligned, uninitialised; bytes may be 0. ResourceExhausted, with the numbers, when live bytes would pass the
-  // limit or the system has no more, each after dropping the cache.
+  // 64-byte aligned, uninitialised; bytes may be 0. ResourceExhausted, with the numbers, when live bytes would pass
+  // what is allowed or the system has no more, each after dropping the cache.
   absl::StatusOr<Allocation> Allocate(size_t bytes);
   void Free(uintptr_t handle);
 
   MemoryStats stats() const;
   void ResetPeak();
+  void Allow(int64_t bytes);
   void EmptyCache();
   // Makes some used memory a huge page, whatever lies in it meanwhile; false where none was found.
   bool Settle();

@@ -119,6 +119,7 @@ class HostDevice final : public Device {
 
   MemoryStats memory_stats() const override { return allocator_.stats(); }
   void ResetPeakMemoryStats() override { allocator_.ResetPeak(); }
+  void AllowMemory(int64_t bytes) override { allocator_.Allow(bytes); }
   void EmptyCache() override { allocator_.EmptyCache(); }
 
  private:

@@ -6,7 +6,7 @@ namespace tpu::pjrt {
 
 absl::Status Memory::Take(int64_t bytes) {
   std::lock_guard lock(mutex_);
-  if (stats_.allocated_bytes + bytes > stats_.limit_bytes) {
+  if (stats_.allocated_bytes + bytes > stats_.allowed_bytes) {
     ++stats_.num_ooms;
     return OutOfMemory(name_, static_cast<uint64_t>(bytes), Counted());
   }
@@ -37,6 +37,11 @@ MemoryStats Memory::Counted() const {
 void Memory::ResetPeak() {
   std::lock_guard lock(mutex_);
   stats_.peak_allocated_bytes = stats_.allocated_bytes;
+}
+
+void Memory::Allow(int64_t bytes) {
+  std::lock_guard lock(mutex_);
+  stats_.allowed_bytes = std::clamp<int64_t>(bytes, 0, stats_.limit_bytes);
 }
 
 }  // namespace tpu::pjrt

@@ -15,13 +15,16 @@ namespace tpu::pjrt {
 
 class Memory {
  public:
-  Memory(std::string name, int64_t limit_bytes) : name_(std::move(name)) { stats_.limit_bytes = limit_bytes; }
+  Memory(std::string name, int64_t limit_bytes) : name_(std::move(name)) {
+    stats_.limit_bytes = stats_.allowed_bytes = limit_bytes;
+  }
 
-  // ResourceExhausted, with the numbers, when the limit would be passed.
+  // ResourceExhausted, with the numbers, when what is allowed would be passed.
   absl::Status Take(int64_t bytes);
   void Free(int64_t bytes);
   MemoryStats stats() const;
   void ResetPeak();
+  void Allow(int64_t bytes);
 
  private:
   MemoryStats Counted() const;  // with mutex_ held

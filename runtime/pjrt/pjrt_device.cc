@@ -148,6 +148,7 @@ class PjrtDevice final : public Device {
     return stats;
   }
   void ResetPeakMemoryStats() override { place_->memory->ResetPeak(); }
+  void AllowMemory(int64_t bytes) override { place_->memory->Allow(bytes); }
   void EmptyCache() override {}
 
  private:

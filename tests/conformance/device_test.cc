@@ -269,6 +269,22 @@ TEST_P(DeviceTest, CountsMemory) {
   EXPECT_LE(device_->memory_stats().reserved_bytes, now.reserved_bytes);
 }
 
+TEST_P(DeviceTest, AllocatesNoMoreThanIsAllowed) {
+  device_->AllowMemory(16 << 20);
+  EXPECT_EQ(device_->memory_stats().limit_bytes, kMemory);
+  EXPECT_EQ(device_->memory_stats().allowed_bytes, 16 << 20);
+  {
+    const BufferRef held = *device_->Allocate(12 << 20);
+    const absl::Status status = device_->Allocate(8 << 20).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_NE(status.message().find("16.00 MiB allowed"), absl::string_view::npos) << status;
+    EXPECT_TRUE(device_->Allocate(4 << 20).ok());
+  }
+  device_->AllowMemory(2 * kMemory);
+  EXPECT_EQ(device_->memory_stats().allowed_bytes, kMemory);
+  EXPECT_TRUE(device_->Allocate(24 << 20).ok());
+}
+
 TEST_P(DeviceTest, RunsOutOfMemoryWithTheNumbersAndGoesOn) {
   std::vector<BufferRef> held;
   absl::Status status;

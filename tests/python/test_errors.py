@@ -461,3 +461,16 @@ def test_what_is_read_and_written_keeps_its_sizes():
             call()
     assert x.shape == (3, 1, 2)
     torch.mul(x, 2, out=x)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: torch.ops.aten._fused_rms_norm_backward(x, x, [8, 8, 8], x, None, [True, False]),
+        lambda x: torch.ops.aten.batch_norm_elemt(x[0, 0], None, None, x[0, 0], x[0, 0], 1e-5),
+    ],
+)
+def test_norms_of_more_dimensions_than_there_are(call):
+    """Asked of operators that PyTorch asks only of what fits."""
+    with pytest.raises(RuntimeError):
+        call(torch.ones(8, 8, device="tpu"))

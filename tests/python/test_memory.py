@@ -53,7 +53,7 @@ def test_accelerator_figures():
     torch.accelerator.reset_peak_memory_stats()
     torch.accelerator.reset_accumulated_memory_stats()
     torch.accelerator.empty_cache()
-    assert "limit" in torch.tpu.memory_summary()
+    assert "limit" in torch.tpu.memory_summary() and torch.tpu.memory.memory_summary is torch.tpu.memory_summary
     assert torch.tpu.memory_stats()["allocated_bytes.all.current"] > 0
     nested = torch.tpu.memory_stats_as_nested_dict()
     assert nested["allocated_bytes"]["all"]["current"] > 0 and nested["limit_bytes"] > 0
@@ -81,6 +81,62 @@ def test_too_much_memory_raises_with_the_numbers_and_goes_on():
         """,
         {"TORCH_TPU_MEMORY": "512MiB"},
     )
+
+
+def test_a_share_of_the_memory():
+    run_python(
+        """
+        import torch
+
+        def filled(mebibytes):
+            return torch.ones(mebibytes << 18, device="tpu")
+
+        assert torch.tpu.get_per_process_memory_fraction() == 1
+        held, cached = filled(20), filled(40)
+        assert held.sum().item() + cached.sum().item() == 60 << 18
+        del cached
+        torch.tpu.set_per_process_memory_fraction(0.5, "tpu:0")
+        assert torch.tpu.get_per_process_memory_fraction(0) == 0.5
+        assert torch.tpu.mem_get_info()[1] == 64 << 20
+        try:
+            filled(16).sum().item()
+        except torch.OutOfMemoryError as error:
+            text = str(error)
+            assert "Tried to allocate 16.00 MiB" in text and "32.00 MiB allowed" in text, text
+        else:
+            raise SystemExit("no error")
+        del held
+        steps = filled(8)
+        for _ in range(20):
+            steps = steps + 1
+        assert steps[0].item() == 21
+        assert filled(20).sum().item() == 20 << 18
+        torch.tpu.set_per_process_memory_fraction(1.0)
+        assert filled(50).sum().item() == 50 << 18
+        for wrong, kind in ((1, TypeError), (1.5, ValueError), (-0.1, ValueError)):
+            try:
+                torch.tpu.set_per_process_memory_fraction(wrong)
+            except kind:
+                continue
+            raise SystemExit("no error")
+        """,
+        {"TORCH_TPU_MEMORY": "64MiB"},
+    )
+
+
+def test_figures_of_pinned_memory():
+    torch.tpu.reset_accumulated_host_memory_stats()
+    before = torch.tpu.host_memory_stats()
+    x = torch.ones(MIB).pin_memory()
+    now = torch.tpu.host_memory_stats()
+    assert now["active_bytes.current"] - before["active_bytes.current"] == 4 * MIB
+    assert now["active_bytes.allocated"] == 4 * MIB and now["active_requests.allocated"] == 1
+    del x
+    torch.tpu.reset_peak_host_memory_stats()
+    torch.accelerator.empty_host_cache()
+    after = torch.tpu.host_memory_stats_as_nested_dict()
+    assert after["allocated_bytes"]["current"] < now["allocated_bytes.current"] and after["num_host_free"] > 0
+    assert after["active_bytes"]["peak"] == before["active_bytes.current"]
 
 
 @pytest.mark.embedded_only(reason="a plugin's memory is the plugin's own")

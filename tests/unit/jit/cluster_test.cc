@@ -114,6 +114,7 @@ class InterpretingDevice final : public Device {
   }
   MemoryStats memory_stats() const override { return memory_->memory_stats(); }
   void ResetPeakMemoryStats() override { memory_->ResetPeakMemoryStats(); }
+  void AllowMemory(int64_t bytes) override { memory_->AllowMemory(bytes); }
   void EmptyCache() override { memory_->EmptyCache(); }
 
  private:

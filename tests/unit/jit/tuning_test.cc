@@ -85,6 +85,7 @@ class FakeDevice final : public Device {
   }
   MemoryStats memory_stats() const override { return {}; }
   void ResetPeakMemoryStats() override {}
+  void AllowMemory(int64_t) override {}
   void EmptyCache() override {}
 
  private:
