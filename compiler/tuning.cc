@@ -24,6 +24,11 @@ int UsualPrefetch() {
   return intel ? 2048 : 0;
 }
 
+int UsualConvolutions() {
+  static const bool intel = __builtin_cpu_is("intel");
+  return intel ? 0 : 1;
+}
+
 std::string Tuning::ToString() const {
   std::string text;
   for (const auto& [name, knob] : kKnobs) {

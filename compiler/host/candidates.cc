@@ -25,6 +25,7 @@ constexpr double kLeastSaved = 0.003;  // of all: where even ten times that woul
 // What turning a knob saves where it saves anything, of the time of what it is about; and of how many kernels it is.
 constexpr double kProductsMaySave = 0.1;
 constexpr double kConvolutionsMaySave = 0.1;
+constexpr double kLibraryMaySave = 0.03;  // of convolutions, where it is not what they are usually left to
 struct KernelKnob {
   int Tuning::* knob;
   int value;
@@ -120,10 +121,11 @@ std::vector<Candidate> Candidates(const Program& program, const Tuning& tuning, 
   if (!plan.ok()) return {};
   const std::vector<double> costs = CostsOf(*plan, tuning, measured);
   const double all = std::accumulate(costs.begin(), costs.end(), 0.0);
-  double kernel_cost = 0, call_cost = 0;
+  double kernel_cost = 0, call_cost = 0, convolution_cost = 0;
   int64_t kernels = 0;
   for (size_t i = 0; i < plan->steps.size(); ++i) {
     if (plan->steps[i].kind == Step::Kind::kCall && aten::IsTunable(plan->steps[i].label)) call_cost += costs[i];
+    if (plan->steps[i].kind == Step::Kind::kConv) convolution_cost += costs[i];
     if (plan->steps[i].kind != Step::Kind::kKernel) continue;
     kernel_cost += costs[i];
     ++kernels;
@@ -142,6 +144,7 @@ std::vector<Candidate> Candidates(const Program& program, const Tuning& tuning, 
     turn(&Tuning::products, tuning.products | 1 << i, kProductsMaySave * cost);
   }
   if (call_cost > 0) turn(&Tuning::convolutions, 1, kConvolutionsMaySave * call_cost);
+  if (convolution_cost > 0) turn(&Tuning::convolutions, 0, kLibraryMaySave * convolution_cost);
   for (const auto& [knob, value, saves, least] : kKernelKnobs) {
     if (kernels >= least) turn(knob, value, saves * kernel_cost);
   }

@@ -79,9 +79,9 @@ def test_convolutions_by_either_library_are_the_cpus(tmp_path):
             if step % 20 == 19:
                 torch.tpu.wait_for_compiles()
                 tried = {d["candidate"] for f in torch.tpu.explain().fragments for d in f["decisions"]}
-                if "convolutions=1" in tried:
+                if any("convolutions=" in t for t in tried):
                     break
-        print("convolutions=1" in tried or "avx512bw" not in open("/proc/cpuinfo").read())
+        print(any("convolutions=" in t for t in tried) or "avx512bw" not in open("/proc/cpuinfo").read())
     """
     environment = {
         "TORCH_TPU_CACHE": str(tmp_path),
