@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "runtime/host/allocator.h"
+#include "runtime/host/conv.h"
 #include "runtime/host/copy.h"
 #include "runtime/host/executable.h"
 #include "runtime/host/gemm.h"
@@ -91,6 +92,12 @@ class HostDevice final : public Device {
     step.stride_b = {p.stride_b};
     step.stride_c = {p.m * p.n};
     RunGemm(step, p.a, p.b, p.c);
+    return true;
+  }
+
+  bool Convolve(const Convolution& convolution, const void* a, const void* b, float* c) override {
+    if (!PanelsFirst() || !CanConvolve(convolution)) return false;
+    RunConv(convolution, a, b, c);
     return true;
   }
 

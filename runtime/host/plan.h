@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "runtime/convolution.h"
 #include "runtime/dtype.h"
 
 namespace tpu::host {
@@ -78,20 +79,8 @@ struct GemmStep {
   std::vector<int64_t> stride_a, stride_b, stride_c;
 };
 
-// y[n, o, p, q] = sum over i, r, s of x'[n, i, p * stride + r * dilation - low, ..] * w[o, i, r, s], with zeros outside
-// of x', which is x with its elements `spread` apart and zeros between them; all row-major. kForward: slots {x, w, y};
-// kWeight, which sums over n, p, q the products of x' and y into w: {x, y, w}. Sums are f32.
-struct ConvStep {
-  enum class Kind : uint8_t { kForward, kWeight };
-  struct Dim {
-    int64_t in = 1, out = 1;  // of x and y
-    int64_t kernel = 1, stride = 1, dilation = 1, low = 0, spread = 1;
-  };
-  Kind kind = Kind::kForward;
-  DType dtype = DType::kFloat32;  // of the operands
-  int64_t batch = 1, in = 1, out = 1;
-  Dim rows, cols;
-};
+// slots: the operands a and b, then c.
+using ConvStep = Convolution;
 
 // Steps [first, first + count), kernels and products, in one parallel loop: a task runs tile t of each in turn, on data
 // that is still in its core's cache. Tile t of a kernel is the t-th of `tiles` equal parts of its extent, of a product

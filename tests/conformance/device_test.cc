@@ -228,6 +228,27 @@ TEST_P(DeviceTest, MultipliesOrLeavesTheResultAlone) {
   }
 }
 
+TEST_P(DeviceTest, ConvolvesOrLeavesTheResultAlone) {
+  constexpr int64_t kIn = 4, kOut = 8, kSize = 6;
+  std::vector<float> x(kIn * kSize * kSize), w(kOut * kIn * 9), y(kOut * kSize * kSize, -1);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 7) - 3;
+  for (size_t i = 0; i < w.size(); ++i) w[i] = static_cast<float>(i % 5) - 2;
+  Convolution c;
+  c.in = kIn;
+  c.out = kOut;
+  c.rows = c.cols = {.in = kSize, .out = kSize, .kernel = 3, .low = 1};
+  const bool done = device_->Convolve(c, x.data(), w.data(), y.data());
+  for (int64_t i = 0; i < kOut * kSize * kSize; ++i) {
+    float sum = done ? 0 : -1;
+    for (int64_t j = 0; done && j < kIn * 9; ++j) {
+      const int64_t row = i / kSize % kSize + j / 3 % 3 - 1, col = i % kSize + j % 3 - 1;
+      if (row < 0 || row >= kSize || col < 0 || col >= kSize) continue;
+      sum += x[(j / 9 * kSize + row) * kSize + col] * w[i / (kSize * kSize) * kIn * 9 + j];
+    }
+    ASSERT_EQ(y[i], sum) << i;
+  }
+}
+
 TEST_P(DeviceTest, RefusesInputsThatAreNotTheProgramsOwn) {
   auto add = Load(Case().add(100));
   BufferRef output[1];
