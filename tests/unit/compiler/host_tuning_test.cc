@@ -208,7 +208,8 @@ class HostConvolutions : public testing::Test {
 TEST_F(HostConvolutions, AreOfferedByWhatTheCallsTook) {
   const std::vector<KernelTime> calls = {{"aten::convolution", 10, 50'000'000, 0}};
   EXPECT_EQ(Offered(Convolution("1, 1"), {.convolutions = 0}, calls)[0].convolutions, 1);
-  for (const Tuning& tuning : Offered(kKernels)) EXPECT_EQ(tuning.convolutions, Tuning().convolutions) << tuning.ToString();
+  for (const Tuning& tuning : Offered(kKernels))
+    EXPECT_EQ(tuning.convolutions, Tuning().convolutions) << tuning.ToString();
 }
 
 TEST_F(HostConvolutions, StayCallsWhereTheDeviceHasNoStep) {
