@@ -267,8 +267,13 @@ bool BetterByTaps(const ConvStep& step) {
   constexpr int64_t kSmall = 256;  // positions
   const ConvStep c = InWords(step);
   const bool small = c.rows.out * c.cols.out < kSmall;
+  // Panels that are hardly half full: of positions of few images that see the same taps, for each of which the weight
+  // is packed; of few channels.
+  constexpr int64_t kHalfPanel = 16;
+  const bool few = c.kind == ConvStep::Kind::kForward ? c.batch < kHalfPanel && c.rows.kernel * c.cols.kernel > 1
+                                                      : c.in < kHalfPanel;
   const int64_t weight = c.out * c.rows.kernel * c.cols.kernel, image = Padding(c, c.rows.out).Elements(c);
-  return IsSpread(c) || ((small || weight >= c.batch * image) && CanGoByTaps(step));
+  return IsSpread(c) || (!few && (small || weight >= c.batch * image) && CanGoByTaps(step));
 }
 
 template <typename T>
