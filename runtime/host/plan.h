@@ -78,9 +78,10 @@ struct GemmStep {
   std::vector<int64_t> stride_a, stride_b, stride_c;
 };
 
-// y[n, o, p, q] = sum over i, r, s of x'[n, i, p * stride + r * dilation - low, ..] * w[o, i, r, s], with zeros outside
-// of x', which is x with its elements `spread` apart and zeros between them; all row-major. kForward: slots {x, w, y};
-// kWeight, which sums over n, p, q the products of x' and y into w: {x, y, w}. Sums are f32.
+// y[n, o, p, q] = sum over i, r, s of x'[n, c(o) + i, p * stride + r * dilation - low, ..] * w[o, i, r, s], with zeros
+// outside of x', which is x with its elements `spread` apart and zeros between them; all row-major. w has in / groups
+// channels i; c(o) is the first one of o's group. kForward: slots {x, w, y}; kWeight, which sums over n, p, q the
+// products of x' and y into w: {x, y, w}. Sums are f32.
 struct ConvStep {
   enum class Kind : uint8_t { kForward, kWeight };
   struct Dim {
@@ -89,7 +90,7 @@ struct ConvStep {
   };
   Kind kind = Kind::kForward;
   DType dtype = DType::kFloat32;  // of the operands
-  int64_t batch = 1, in = 1, out = 1;
+  int64_t batch = 1, in = 1, out = 1, groups = 1;
   Dim rows, cols;
 };
 
