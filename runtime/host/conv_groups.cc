@@ -82,20 +82,19 @@ struct Cover {
 class Strips {
  public:
   explicit Strips(const ConvStep& c)
-      : rows_(c.rows), cols_(c.cols), in_(c.in / c.groups), out_(c.out / c.groups), batch_(c.batch), c_(c) {
+      : rows_(c.rows), cols_(c.cols), in_(c.in / c.groups), out_(c.out / c.groups), c_(c) {
     const int64_t image = rows_.period * cols_.period * rows_.planes * cols_.planes;
     const int64_t most = std::min(kStripWords / image, c.batch * c.groups / kLeastUnits);
-    count_ = CeilDiv(c.batch, std::max<int64_t>(most, 1));
-    images_ = CeilDiv(c.batch, count_);
+    images_ = CeilDiv(c.batch, CeilDiv(c.batch, std::max<int64_t>(most, 1)));
+    count_ = CeilDiv(c.batch, images_);
     front_ = RoundUp(rows_.before * cols_.period + cols_.before, kLanes);
     // Behind it lies what whole vectors read; planes whose distance were a power of two would share lines of the cache.
     plane_ = front_ + RoundUp(Words(), kLanes) + 2 * kLanes;
-    count_ = CeilDiv(c.batch, images_);
   }
 
   int64_t count() const { return count_; }
   int64_t images() const { return images_; }  // of a strip that is not the last
-  int64_t Images(int64_t strip) const { return std::min(images_, batch_ - strip * images_); }
+  int64_t Images(int64_t strip) const { return std::min(images_, c_.batch - strip * images_); }
   int64_t in() const { return in_; }
   int64_t out() const { return out_; }
   int64_t taps() const { return c_.rows.kernel * c_.cols.kernel; }
@@ -155,7 +154,7 @@ class Strips {
   }
 
   const Axis rows_, cols_;
-  const int64_t in_, out_, batch_;
+  const int64_t in_, out_;
   const ConvStep& c_;
   int64_t count_, images_, front_, plane_;
 };
@@ -274,6 +273,15 @@ void SumAllTerms(const std::vector<Term>& terms, const std::vector<int32_t>& at,
   if (from != end) SumTerms<kCount, 1>(terms, from, x, w, w_stride, to, to_stride);
 }
 
+TPU_AVX512 TPU_INLINE float SumOfLanes(__m512 v) {
+  alignas(64) float lanes[kLanes];
+  _mm512_store_ps(lanes, v);
+  const __m256 halves = _mm256_add_ps(_mm256_load_ps(lanes), _mm256_load_ps(lanes + 8));
+  const __m128 quarters = _mm_add_ps(_mm256_castps256_ps128(halves), _mm256_extractf128_ps(halves, 1));
+  const __m128 pairs = _mm_add_ps(quarters, _mm_movehl_ps(quarters, quarters));
+  return _mm_cvtss_f32(_mm_add_ss(pairs, _mm_movehdup_ps(pairs)));
+}
+
 // w[o][weight] += sum over the positions of x[position + offset] * y[o][position], for kTerms terms and kCount o. Lanes
 // that are no positions are zeros on both sides.
 template <int kTerms, int kCount>
@@ -303,7 +311,7 @@ TPU_AVX512 void SumPositions(const Term* terms, const Cover& cover, const float*
 #pragma GCC unroll 13
   for (int t = 0; t < kTerms; ++t) {
 #pragma GCC unroll 4
-    for (int o = 0; o < kCount; ++o) w[o * w_stride + terms[t].weight] += _mm512_reduce_add_ps(sums[t][o]);
+    for (int o = 0; o < kCount; ++o) w[o * w_stride + terms[t].weight] += SumOfLanes(sums[t][o]);
   }
 }
 
