@@ -8,6 +8,7 @@
 #include <cmath>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -56,7 +57,7 @@ template <typename T>
 void Compare(ConvStep c, ConvStep::Kind kind, std::mt19937& random) {
   c.kind = kind;
   c.dtype = std::is_same_v<T, float> ? DType::kFloat32 : DType::kBFloat16;
-  if (!CanConvolve(c)) GTEST_SKIP() << "this processor has no panels for " << NameOf(c.dtype);
+  if (!CanConvolve(c)) GTEST_SKIP() << "no step, or this processor has no panels for " << NameOf(c.dtype);
   const bool forward = kind == ConvStep::Kind::kForward;
   const int64_t of_y = c.batch * c.out * c.rows.out * c.cols.out,
                 of_w = c.out * (c.in / c.groups) * c.rows.kernel * c.cols.kernel;
@@ -224,6 +225,29 @@ TEST(Convolutions, KeepInfinitiesApart) {
       };
       dtype == DType::kFloat32 ? compare(1.0f) : compare(static_cast<BFloat16>(1.0f));
     }
+  }
+}
+
+TEST(CanConvolve, RefusesGroups) {
+  ConvStep c{.batch = 1, .in = 8, .out = 8, .groups = 2};
+  c.rows = c.cols = {.in = 8, .out = 8, .kernel = 3, .low = 1};
+  if (!CanConvolve(c)) GTEST_SKIP() << "this processor has no AVX-512";
+  const std::pair<const char*, void (*)(ConvStep&)> changes[] = {
+      {"none", [](ConvStep& s) { s.groups = 0; }},
+      {"that do not divide x's channels", [](ConvStep& s) { s.in = 9; }},
+      {"that do not divide y's channels", [](ConvStep& s) { s.out = 7; }},
+      {"of many channels", [](ConvStep& s) { s.in = 1 << 10; }},
+      {"of many products", [](ConvStep& s) { s.rows.kernel = s.cols.kernel = 1 << 7; }},
+      {"of many phases", [](ConvStep& s) { s.rows.stride = 1 << 9; }},
+      {"spread and strided", [](ConvStep& s) { s.rows.stride = s.rows.spread = 2; }},
+      {"spread, of the weight", [](ConvStep& s) { s.kind = ConvStep::Kind::kWeight, s.cols.spread = 2; }},
+      {"of planes beyond memory",
+       [](ConvStep& s) { s.rows.stride = s.cols.stride = 200, s.rows.out = s.cols.out = 1 << 10; }},
+  };
+  for (const auto& [what, change] : changes) {
+    ConvStep changed = c;
+    change(changed);
+    EXPECT_FALSE(CanConvolve(changed)) << what;
   }
 }
 
