@@ -18,7 +18,7 @@
 namespace tpu::host {
 namespace {
 
-constexpr int64_t kMostInputs = 16;       // of a group; with more, products of matrices are better
+constexpr int64_t kMostInputs = 24;       // of a group; with more, products of matrices are better
 constexpr int64_t kMostTerms = 1 << 14;   // products that an element of y sums
 constexpr int64_t kMostPhases = 1 << 8;   // a stride
 constexpr int64_t kStripWords = 1 << 12;  // of a channel's padded copy, a third of the first level cache

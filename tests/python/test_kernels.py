@@ -153,6 +153,13 @@ GROUPED = {
     "groups of eight": ("conv2d", (24, 24), (14, 9), (3, 3), {"padding": (0, 1), "stride": (1, 2), "groups": 3}),
     "groups of many": ("conv2d", (40, 8), (5, 5), (3, 3), {"padding": 1, "groups": 2}),
     "transposed": ("conv_transpose2d", (12, 8), (6, 5), (4, 4), {"padding": 1, "stride": 2, "groups": 4}),
+    "transposed beyond the last window": (
+        "conv_transpose2d",
+        (2, 4),
+        (4, 4),
+        (4, 5),
+        {"padding": (1, 2), "stride": (3, 2), "groups": 2, "dilation": 4, "output_padding": (2, 3)},
+    ),
     "signal": ("conv1d", (6, 10), (90,), (3,), {"padding": 4, "dilation": 4}),
     "depthwise signal": ("conv1d", (12, 12), (90,), (4,), {"padding": 3, "groups": 12}),
     "transposed signal": ("conv_transpose1d", (6, 10), (30,), (4,), {"padding": 1, "stride": 3}),

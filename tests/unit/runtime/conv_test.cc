@@ -199,6 +199,29 @@ TEST(Convolutions, OfRandomSizes) {
   }
 }
 
+TEST(Convolutions, InGroupsOfRandomSizes) {
+  std::mt19937 random(7);
+  const auto drawn = [&](int64_t least, int64_t most) {
+    return std::uniform_int_distribution<int64_t>(least, most)(random);
+  };
+  for (int i = 0; i < 300; ++i) {
+    const int64_t groups = drawn(2, 9);
+    ConvStep c{.batch = drawn(1, 9), .in = groups * drawn(1, 3), .out = groups * drawn(1, 6), .groups = groups};
+    for (ConvStep::Dim* d : {&c.rows, &c.cols}) {
+      *d = {.in = drawn(1, 24), .kernel = drawn(1, 5), .dilation = drawn(1, 4), .low = drawn(-2, 7)};
+      (drawn(0, 1) == 0 ? d->stride : d->spread) = drawn(1, 4);
+      d->out = std::max<int64_t>(1, Outputs(*d, drawn(-2, 5)));
+    }
+    for (const auto kind : {ConvStep::Kind::kForward, ConvStep::Kind::kWeight}) {
+      if (kind == ConvStep::Kind::kWeight) c.rows.spread = c.cols.spread = 1;
+      Compare<float>(c, kind, random);
+      c.dtype = DType::kBFloat16;
+      if (CanConvolve(c)) Compare<BFloat16>(c, kind, random);
+      if (HasFatalFailure() || IsSkipped()) return;
+    }
+  }
+}
+
 // What isn't there, such as padding and the second of a pair, adds nothing to what an infinity doesn't reach.
 TEST(Convolutions, KeepInfinitiesApart) {
   for (const int64_t size : {6, 18}) {
