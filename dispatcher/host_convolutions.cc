@@ -43,9 +43,9 @@ class Products {
         output_padding_(Pair(arguments[4], rank, 0)),
         groups_(arguments[5].toInt()) {}
 
-  Tensor Forward(const Tensor& x, const Tensor& w) const {
-    const Sizes sizes = at::native::conv_output_size(x.sizes(), w.sizes(), padding_, stride_, dilation_);
-    return Run(Moved(Convolution::Kind::kForward, x, sizes, w), x, w, sizes);
+  // y, x, w: the sizes of the result.
+  Tensor Forward(const Tensor& x, const Tensor& w, at::IntArrayRef y) const {
+    return Run(Moved(Convolution::Kind::kForward, x, y, w), x, w, y);
   }
 
   Tensor WeightGradient(const Tensor& x, const Tensor& y, at::IntArrayRef w) const {
@@ -53,7 +53,8 @@ class Products {
   }
 
   Tensor InputGradient(const Tensor& y, const Tensor& w, at::IntArrayRef x) const {
-    Convolution c = Of(Convolution::Kind::kForward, y, w.size(0), w.size(1));
+    const int64_t out = w.size(0) / groups_, in = w.size(1);  // of a group
+    Convolution c = Of(Convolution::Kind::kForward, y, w.size(0), in * groups_);
     for (size_t d = 0; d < 2; ++d) {
       const auto axis = static_cast<int64_t>(d) + 2;
       const int64_t span = dilation_[d] * (w.size(axis) - 1);
@@ -64,12 +65,14 @@ class Products {
                    .low = span - padding_[d],
                    .spread = stride_[d]};
     }
-    return Run(c, y, w.transpose(0, 1).flip({2, 3}).contiguous(), x);
+    const Tensor turned = w.view({groups_, out, in, w.size(2), w.size(3)}).transpose(1, 2).flip({3, 4}).contiguous();
+    return Run(c, y, turned, x);
   }
 
-  // Of a transposed convolution.
   Sizes ResultSizes(const Tensor& x, const Tensor& w) const {
-    return at::native::conv_input_size(x.sizes(), w.sizes(), padding_, output_padding_, stride_, dilation_, groups_);
+    return transposed ? at::native::conv_input_size(x.sizes(), w.sizes(), padding_, output_padding_, stride_, dilation_,
+                                                    groups_)
+                      : at::native::conv_output_size(x.sizes(), w.sizes(), padding_, stride_, dilation_);
   }
 
   const bool transposed;
@@ -84,19 +87,20 @@ class Products {
   }
   static Convolution::Dim& Dim(Convolution& c, size_t d) { return d == 0 ? c.rows : c.cols; }
 
-  static Convolution Of(Convolution::Kind kind, const Tensor& image, int64_t in, int64_t out) {
+  Convolution Of(Convolution::Kind kind, const Tensor& image, int64_t in, int64_t out) const {
     Convolution c;
     c.kind = kind;
     c.dtype = image.scalar_type() == c10::kFloat ? DType::kFloat32 : DType::kBFloat16;
     c.batch = image.size(0);
     c.in = in;
     c.out = out;
+    c.groups = groups_;
     return c;
   }
 
   // The window `w` moved over x; y: the sizes of what it makes.
   Convolution Moved(Convolution::Kind kind, const Tensor& x, at::IntArrayRef y, const Tensor& w) const {
-    Convolution c = Of(kind, x, w.size(1), w.size(0));
+    Convolution c = Of(kind, x, w.size(1) * groups_, w.size(0));
     for (size_t d = 0; d < 2; ++d) {
       const auto axis = static_cast<int64_t>(d) + 2;
       Dim(c, d) = {.in = x.size(axis),
@@ -110,7 +114,6 @@ class Products {
   }
 
   Tensor Run(const Convolution& c, const Tensor& a, const Tensor& b, at::IntArrayRef sizes) const {
-    if (groups_ != 1) return {};
     Tensor result = at::empty(sizes, a.options().dtype(c10::kFloat));
     const bool done = device_.Convolve(c, a.const_data_ptr(), b.const_data_ptr(), result.mutable_data_ptr<float>());
     return done ? result : Tensor();
@@ -128,8 +131,9 @@ bool Forward(Device& device, torch::jit::Stack& stack) {
   if (!IsPlain(x) || !IsPlain(w) || x.dim() != w.dim() || x.scalar_type() != w.scalar_type()) return false;
   const Products products(device, &first[3], x.dim());
   const Tensor image = Image(x), window = Image(w);
-  Tensor y = products.transposed ? products.InputGradient(image, window, products.ResultSizes(image, window))
-                                 : products.Forward(image, window);
+  const Sizes sizes = products.ResultSizes(image, window);
+  Tensor y =
+      products.transposed ? products.InputGradient(image, window, sizes) : products.Forward(image, window, sizes);
   if (!y.defined()) return false;
   if (first[2].isTensor()) y.add_(first[2].toTensor().view({-1, 1, 1}));
   y = Like(x, y);
@@ -150,7 +154,7 @@ bool Backward(Device& device, torch::jit::Stack& stack) {
   const Tensor gradient = Image(dy), image = Image(x), window = Image(w);
   std::array<Tensor, 3> results;
   if (mask[0]) {
-    results[0] = products.transposed ? products.Forward(gradient, window)
+    results[0] = products.transposed ? products.Forward(gradient, window, image.sizes())
                                      : products.InputGradient(gradient, window, image.sizes());
     if (!results[0].defined()) return false;
     results[0] = Like(x, results[0]);

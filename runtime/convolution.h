@@ -7,9 +7,10 @@
 
 namespace tpu {
 
-// y[n, o, p, q] = sum over i, r, s of x'[n, i, p * stride + r * dilation - low, ..] * w[o, i, r, s], with zeros outside
-// of x', which is x with its elements `spread` apart and zeros between them; all row-major. Operands a, b and result c:
-// x, w and y for kForward; x, y and w for kWeight, which sums over n, p, q the products of x' and y. Sums are f32.
+// y[n, o, p, q] = sum over i, r, s of x'[n, c(o) + i, p * stride + r * dilation - low, ..] * w[o, i, r, s], with zeros
+// outside of x', which is x with its elements `spread` apart and zeros between them; all row-major. w has in / groups
+// channels i; c(o) is the first one of o's group. Operands a, b and result c: x, w and y for kForward; x, y and w for
+// kWeight, which sums over n, p, q the products of x' and y. Sums are f32.
 struct Convolution {
   enum class Kind : uint8_t { kForward, kWeight };
   struct Dim {
@@ -18,7 +19,7 @@ struct Convolution {
   };
   Kind kind = Kind::kForward;
   DType dtype = DType::kFloat32;  // of the operands
-  int64_t batch = 1, in = 1, out = 1;
+  int64_t batch = 1, in = 1, out = 1, groups = 1;
   Dim rows, cols;
 };
 

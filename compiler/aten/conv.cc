@@ -34,9 +34,15 @@ Shape Axes(int64_t rank) {
   return axes;
 }
 
-Tensor Forward(Tensor x, Tensor w, const Geometry& g) {
+// size: the spatial sizes of the result; that of a transposed one's gradient may end before the last window that fits.
+Tensor Forward(Tensor x, Tensor w, const Geometry& g, Ints size) {
   const Shape ones(g.stride.size(), 1);
-  return ir::Conv(x, w, {g.stride, g.padding, g.padding, ones, g.dilation}, g.groups, 1, OpMath(x.dtype()));
+  Shape high;
+  for (size_t d = 0; d < size.size(); ++d) {
+    const int64_t span = (size[d] - 1) * g.stride[d] + (w.size(d + 2) - 1) * g.dilation[d] + 1;
+    high.push_back(span - x.size(d + 2) - g.padding[d]);
+  }
+  return ir::Conv(x, w, {g.stride, g.padding, high, ones, g.dilation}, g.groups, 1, OpMath(x.dtype()));
 }
 
 // The weight [g * O', I', k..] of the forward product as that of the product backwards: [g * I', O', k.. reversed].
@@ -81,7 +87,8 @@ Result Convolution(AtenCall& c) {
   Tensor x = c.tensor(0), w = c.tensor(1);
   if (!IsFloat(x.dtype()) || x.dtype() != w.dtype() || x.elements() == 0) return Result::Decline();
   const Geometry g = GeometryOf(c, 3, x.rank() - 2);
-  Tensor y = c.boolean(6) ? InputGradient(x, w, g, Shape(c.result_dims().drop_front(2))) : Forward(x, w, g);
+  const Shape size(c.result_dims().drop_front(2));
+  Tensor y = c.boolean(6) ? InputGradient(x, w, g, size) : Forward(x, w, g, size);
   if (!c.has(2)) return y;
   Shape channel(x.rank(), 1);
   channel[1] = y.size(1);
@@ -97,7 +104,7 @@ Result ConvolutionBackward(AtenCall& c) {
   const llvm::SmallVector<bool> mask = c.booleans(10);
   const auto asked = [&](size_t i) { return i >= mask.size() || mask[i]; };
   Tensor dx, dw, db;
-  if (asked(0)) dx = transposed ? Forward(dy, w, g) : InputGradient(dy, w, g, Spatial(x));
+  if (asked(0)) dx = transposed ? Forward(dy, w, g, Spatial(x)) : InputGradient(dy, w, g, Spatial(x));
   if (asked(1)) dw = transposed ? WeightGradient(dy, x, g, Spatial(w)) : WeightGradient(x, dy, g, Spatial(w));
   if (asked(2)) {
     Shape outer = Axes(dy.rank());

@@ -80,7 +80,7 @@ std::vector<double> CostsOf(const Plan& plan, const Tuning& tuning, absl::Span<c
     } else if (step.kind == Step::Kind::kConv) {
       const ConvStep& c = step.conv;
       cost = static_cast<double>(c.batch * c.out * c.rows.out * c.cols.out) *
-             static_cast<double>(c.in * c.rows.kernel * c.cols.kernel) / kMultipliedInNs;
+             static_cast<double>(c.in / c.groups * c.rows.kernel * c.cols.kernel) / kMultipliedInNs;
     } else if (step.kind == Step::Kind::kKernel) {
       cost =
           1000.0 * tuning.task_us * static_cast<double>(step.kernel.extent()) / static_cast<double>(step.kernel.grain);

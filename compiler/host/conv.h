@@ -1,4 +1,5 @@
-// tpu.conv as a ConvStep, where the device has one for it: two spatial dims, no groups, f32 sums.
+// tpu.conv as a ConvStep, where the device has one for it: one or two spatial dims, f32 sums, groups of few channels or
+// one group.
 //
 // Asked by the pipeline (which convolutions may be primitives) and by the plan builder.
 #pragma once

@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "runtime/host/conv_groups.h"
 #include "runtime/host/conv_taps.h"
 #include "runtime/host/conv_words.h"
 #include "runtime/host/narrow_float.h"
@@ -281,7 +282,10 @@ void Run(const ConvStep& step, const void* a, const void* b, float* c) {
   const bool forward = step.kind == ConvStep::Kind::kForward;
   const auto strips = forward ? Forward<T> : Weight<T>;
   const auto taps = forward ? ForwardByTaps<T> : WeightByTaps<T>;
-  (BetterByTaps(step) ? taps : strips)(step, static_cast<const T*>(a), static_cast<const T*>(b), c);
+  const auto groups = forward ? ForwardByGroups<T> : WeightByGroups<T>;
+  (step.groups > 1      ? groups
+   : BetterByTaps(step) ? taps
+                        : strips)(step, static_cast<const T*>(a), static_cast<const T*>(b), c);
 }
 
 }  // namespace
@@ -295,11 +299,15 @@ bool CanConvolve(const ConvStep& c) {
     if (d.low < -kMostElements || d.low > kMostElements) return false;
   }
   if (std::min({c.batch, c.in, c.out}) < 1 || std::max({c.batch, c.in, c.out}) > kMostElements) return false;
+  if (c.groups < 1 || c.groups > kMostElements) return false;
+  if (std::max({Product({c.batch, c.in, c.rows.in, c.cols.in}), Product({c.batch, c.out, c.rows.out, c.cols.out}),
+                Product({c.out, CeilDiv(c.in, c.groups), c.rows.kernel, c.cols.kernel})}) > kMostElements) {
+    return false;
+  }
+  if (c.groups > 1) return CanGoByGroups(c);
   const int64_t padded = Product(
       {c.in, c.rows.stride, c.cols.stride, Padding::Extent(c.rows, c.rows.out), Padding::Extent(c.cols, c.cols.out)});
-  return std::max({Product({c.batch, c.in, c.rows.in, c.cols.in}), Product({c.batch, c.out, c.rows.out, c.cols.out}),
-                   Product({c.out, c.in, c.rows.kernel, c.cols.kernel}), padded}) <= kMostElements &&
-         (!IsSpread(c) || CanGoByTaps(c));
+  return padded <= kMostElements && (!IsSpread(c) || CanGoByTaps(c));
 }
 
 void RunConv(const ConvStep& step, const void* a, const void* b, float* c) {

@@ -12,7 +12,7 @@
 namespace tpu::host {
 namespace {
 
-constexpr std::string_view kMagic = "TPUHOST7";
+constexpr std::string_view kMagic = "TPUHOST8";
 
 // Writing and reading share one description of the format (the Visit functions): a field can't be in one alone.
 // Numbers take 64 bits each, whatever their type.
@@ -154,7 +154,7 @@ void Visit(V& v, Some<ConvStep::Dim> auto& d) {
 
 template <typename V>
 void Visit(V& v, Some<ConvStep> auto& c) {
-  v(c.kind), v(c.dtype), v(c.batch), v(c.in), v(c.out), v(c.rows), v(c.cols);
+  v(c.kind), v(c.dtype), v(c.batch), v(c.in), v(c.out), v(c.groups), v(c.rows), v(c.cols);
 }
 
 template <typename V>

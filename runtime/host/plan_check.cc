@@ -225,7 +225,7 @@ class Checker {
       return static_cast<uint64_t>(elements) * SizeOf(dtype) <= plan_.slots[s.slots[slot]].bytes;
     };
     const int64_t x = c.batch * c.in * c.rows.in * c.cols.in, y = c.batch * c.out * c.rows.out * c.cols.out,
-                  w = c.out * c.in * c.rows.kernel * c.cols.kernel;
+                  w = c.out * (c.in / c.groups) * c.rows.kernel * c.cols.kernel;
     if (!fits(0, x, c.dtype) || !fits(1, forward ? w : y, c.dtype) || !fits(2, forward ? y : w, DType::kFloat32)) {
       return Bad("step ", i, ": an operand of the convolution leaves its slot");
     }

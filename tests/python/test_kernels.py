@@ -146,6 +146,44 @@ def test_products_of_half_precision(rows, depth, columns):
         torch.testing.assert_close(got, exact, rtol=2e-3, atol=1e-3, equal_nan=True)
 
 
+# Operator, channels, size, kernel, and the rest.
+GROUPED = {
+    "depthwise": ("conv2d", (12, 12), (16, 16), (7, 7), {"padding": 3, "groups": 12}),
+    "stride": ("conv2d", (12, 24), (15, 17), (3, 3), {"padding": 1, "stride": 2, "groups": 12}),
+    "groups of eight": ("conv2d", (24, 24), (14, 9), (3, 3), {"padding": (0, 1), "stride": (1, 2), "groups": 3}),
+    "groups of many": ("conv2d", (40, 8), (5, 5), (3, 3), {"padding": 1, "groups": 2}),
+    "transposed": ("conv_transpose2d", (12, 8), (6, 5), (4, 4), {"padding": 1, "stride": 2, "groups": 4}),
+    "transposed beyond the last window": (
+        "conv_transpose2d",
+        (2, 4),
+        (4, 4),
+        (4, 5),
+        {"padding": (1, 2), "stride": (3, 2), "groups": 2, "dilation": 4, "output_padding": (2, 3)},
+    ),
+    "signal": ("conv1d", (6, 10), (90,), (3,), {"padding": 4, "dilation": 4}),
+    "depthwise signal": ("conv1d", (12, 12), (90,), (4,), {"padding": 3, "groups": 12}),
+    "transposed signal": ("conv_transpose1d", (6, 10), (30,), (4,), {"padding": 1, "stride": 3}),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("case", GROUPED)
+def test_convolutions_in_groups_and_of_signals(case, dtype):
+    operator, (inputs, outputs), size, kernel, arguments = GROUPED[case]
+    groups = arguments.get("groups", 1)
+    outer = (inputs, outputs // groups) if "transpose" in operator else (outputs, inputs // groups)
+
+    def program(x, w, b):
+        operands = [t.requires_grad_() for t in (x, w, b)]
+        y = getattr(torch.nn.functional, operator)(*operands, **arguments)
+        return y.detach(), *torch.autograd.grad(y.float().square().mean(), operands)
+
+    generator = torch.Generator().manual_seed(0)
+    shapes = (3, inputs, *size), (*outer, *kernel), (outputs,)
+    close = 1e-4 if dtype == torch.float32 else 4e-2
+    check(program, *(torch.randn(shape, generator=generator).to(dtype) for shape in shapes), rtol=close, atol=close)
+
+
 RESAMPLED = {
     "linear": [((2, 3, 5), 9), ((2, 3, 400), 1000), ((1, 2, 1000), 300), ((1, 1, 30), 30)],
     "bilinear": [((2, 3, 6, 7), (11, 3)), ((1, 2, 40, 60), (100, 33)), ((1, 2, 8, 300), (160, 40))],

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -31,7 +32,7 @@ void ForProducts(const ConvStep& c, const Use& use) {
     for (int64_t o = 0; o < c.out; ++o) {
       for (int64_t p = 0; p < c.rows.out; ++p) {
         for (int64_t q = 0; q < c.cols.out; ++q) {
-          for (int64_t i = 0; i < c.in; ++i) {
+          for (int64_t i = 0; i < c.in / c.groups; ++i) {
             for (int64_t r = 0; r < c.rows.kernel; ++r) {
               for (int64_t s = 0; s < c.cols.kernel; ++s) {
                 const int64_t place_row = p * c.rows.stride + r * c.rows.dilation - c.rows.low;
@@ -39,8 +40,9 @@ void ForProducts(const ConvStep& c, const Use& use) {
                 if (place_row % c.rows.spread != 0 || place_col % c.cols.spread != 0) continue;
                 const int64_t row = place_row / c.rows.spread, col = place_col / c.cols.spread;
                 if (row < 0 || row >= c.rows.in || col < 0 || col >= c.cols.in) continue;
-                use(((n * c.in + i) * c.rows.in + row) * c.cols.in + col,
-                    ((o * c.in + i) * c.rows.kernel + r) * c.cols.kernel + s,
+                const int64_t channel = n * c.in + o / (c.out / c.groups) * (c.in / c.groups) + i;
+                use((channel * c.rows.in + row) * c.cols.in + col,
+                    ((o * (c.in / c.groups) + i) * c.rows.kernel + r) * c.cols.kernel + s,
                     ((n * c.out + o) * c.rows.out + p) * c.cols.out + q);
               }
             }
@@ -55,9 +57,10 @@ template <typename T>
 void Compare(ConvStep c, ConvStep::Kind kind, std::mt19937& random) {
   c.kind = kind;
   c.dtype = std::is_same_v<T, float> ? DType::kFloat32 : DType::kBFloat16;
-  if (!CanConvolve(c)) GTEST_SKIP() << "this processor has no panels for " << NameOf(c.dtype);
+  if (!CanConvolve(c)) GTEST_SKIP() << "no step, or this processor has no panels for " << NameOf(c.dtype);
   const bool forward = kind == ConvStep::Kind::kForward;
-  const int64_t of_y = c.batch * c.out * c.rows.out * c.cols.out, of_w = c.out * c.in * c.rows.kernel * c.cols.kernel;
+  const int64_t of_y = c.batch * c.out * c.rows.out * c.cols.out,
+                of_w = c.out * (c.in / c.groups) * c.rows.kernel * c.cols.kernel;
   const auto x = Numbers<T>(c.batch * c.in * c.rows.in * c.cols.in, random);
   const auto other = Numbers<T>(forward ? of_w : of_y, random);
   const size_t results = static_cast<size_t>(forward ? of_y : of_w);
@@ -73,8 +76,8 @@ void Compare(ConvStep c, ConvStep::Kind kind, std::mt19937& random) {
   for (size_t i = 0; i < results; ++i) {
     ASSERT_NEAR(found[i], expected[i], 1e-6 * sizes[i] + 1e-6)
         << (forward ? "forward, element " : "of the weight, element ") << i << " of batch " << c.batch << ", " << c.in
-        << " to " << c.out << " channels, " << c.rows.in << " x " << c.cols.in << ", window " << c.rows.kernel << " x "
-        << c.cols.kernel;
+        << " to " << c.out << " channels in " << c.groups << " groups, " << c.rows.in << " x " << c.cols.in
+        << ", window " << c.rows.kernel << " x " << c.cols.kernel;
   }
   std::vector<float> again(results, NAN);
   RunConv(c, x.data(), other.data(), again.data());
@@ -87,7 +90,7 @@ int64_t Outputs(const ConvStep::Dim& d, int64_t high) {
 
 struct Case {
   std::string name;
-  int64_t batch, in, out, rows, cols, kernel, stride = 1, dilation = 1, low = 0, high = 0, spread = 1;
+  int64_t batch, in, out, rows, cols, kernel, stride = 1, dilation = 1, low = 0, high = 0, spread = 1, groups = 1;
 };
 
 const Case kCases[] = {
@@ -118,13 +121,38 @@ const Case kCases[] = {
     {"spread", 2, 16, 24, 9, 16, 3, 1, 1, 1, 2, 2},
     {"spread over one tap", 2, 16, 24, 8, 8, 1, 1, 1, 0, 1, 2},
     {"spread, dilation and stride", 3, 6, 9, 11, 12, 3, 2, 2, 3, 1, 3},
+    {"each channel", 3, 20, 20, 16, 16, 3, 1, 1, 1, 1, 1, 20},
+    {"each channel, stride", 3, 20, 20, 16, 17, 3, 2, 1, 1, 1, 1, 20},
+    {"each channel, five by five", 2, 9, 9, 14, 15, 5, 1, 1, 2, 2, 1, 9},
+    {"each channel, five by five and stride", 2, 9, 9, 15, 40, 5, 2, 1, 2, 2, 1, 9},
+    {"each channel, seven by seven", 3, 20, 20, 16, 16, 7, 1, 1, 3, 3, 1, 20},
+    {"each channel, seven by seven of half", 3, 20, 20, 8, 8, 7, 1, 1, 3, 3, 1, 20},
+    {"each channel, seven by seven of a quarter", 5, 20, 20, 4, 4, 7, 1, 1, 3, 3, 1, 20},
+    {"each channel, seven by seven of few positions", 20, 20, 20, 2, 2, 7, 1, 1, 3, 3, 1, 20},
+    {"each channel, one position", 5, 20, 20, 7, 7, 7, 1, 1, 0, 0, 1, 20},
+    {"each channel, one tap", 5, 20, 20, 7, 9, 1, 1, 1, 0, 0, 1, 20},
+    {"each channel of images larger than a strip", 2, 4, 4, 80, 90, 3, 1, 1, 1, 1, 1, 4},
+    {"each channel many times", 3, 5, 35, 9, 9, 3, 1, 1, 1, 1, 1, 5},
+    {"groups", 3, 24, 24, 14, 14, 3, 1, 1, 1, 1, 1, 3},
+    {"groups and stride", 3, 24, 24, 15, 14, 3, 2, 1, 1, 1, 1, 3},
+    {"groups of other sizes", 3, 18, 12, 7, 14, 3, 1, 1, 1, 1, 1, 6},
+    {"groups and dilation", 2, 8, 8, 21, 20, 3, 1, 4, 4, 4, 1, 2},
+    {"groups, dilation and stride", 2, 8, 8, 21, 40, 3, 3, 2, 2, 5, 1, 4},
+    {"groups, stride beyond the window", 2, 8, 8, 19, 23, 2, 3, 1, 0, 0, 1, 4},
+    {"groups, more padding than image", 2, 8, 8, 3, 5, 3, 1, 1, 7, 6, 1, 4},
+    {"groups, padding that leaves out", 2, 8, 8, 16, 16, 3, 1, 1, -2, -3, 1, 4},
+    {"groups, padding alone", 2, 8, 8, 3, 3, 1, 5, 1, 2, 3, 1, 4},
+    {"groups, spread", 3, 8, 8, 9, 16, 3, 1, 1, 1, 2, 2, 4},
+    {"each channel, spread", 3, 20, 20, 4, 4, 5, 1, 1, 2, 3, 2, 20},
+    {"groups, spread and dilation", 3, 8, 8, 9, 16, 3, 1, 2, 4, 3, 3, 4},
+    {"groups, spread over one tap", 3, 8, 8, 9, 16, 1, 1, 1, 0, 1, 2, 4},
 };
 
 class ConvolutionsOf : public testing::TestWithParam<Case> {
  protected:
   ConvStep step() const {
     const Case& at = GetParam();
-    ConvStep c{.batch = at.batch, .in = at.in, .out = at.out};
+    ConvStep c{.batch = at.batch, .in = at.in, .out = at.out, .groups = at.groups};
     c.rows = {.in = at.rows, .kernel = at.kernel, .stride = at.stride, .dilation = at.dilation, .low = at.low};
     c.rows.spread = at.spread;
     c.cols = c.rows;
@@ -171,6 +199,29 @@ TEST(Convolutions, OfRandomSizes) {
   }
 }
 
+TEST(Convolutions, InGroupsOfRandomSizes) {
+  std::mt19937 random(7);
+  const auto drawn = [&](int64_t least, int64_t most) {
+    return std::uniform_int_distribution<int64_t>(least, most)(random);
+  };
+  for (int i = 0; i < 300; ++i) {
+    const int64_t groups = drawn(2, 9);
+    ConvStep c{.batch = drawn(1, 9), .in = groups * drawn(1, 3), .out = groups * drawn(1, 6), .groups = groups};
+    for (ConvStep::Dim* d : {&c.rows, &c.cols}) {
+      *d = {.in = drawn(1, 24), .kernel = drawn(1, 5), .dilation = drawn(1, 4), .low = drawn(-2, 7)};
+      (drawn(0, 1) == 0 ? d->stride : d->spread) = drawn(1, 4);
+      d->out = std::max<int64_t>(1, Outputs(*d, drawn(-2, 5)));
+    }
+    for (const auto kind : {ConvStep::Kind::kForward, ConvStep::Kind::kWeight}) {
+      if (kind == ConvStep::Kind::kWeight) c.rows.spread = c.cols.spread = 1;
+      Compare<float>(c, kind, random);
+      c.dtype = DType::kBFloat16;
+      if (CanConvolve(c)) Compare<BFloat16>(c, kind, random);
+      if (HasFatalFailure() || IsSkipped()) return;
+    }
+  }
+}
+
 // What isn't there, such as padding and the second of a pair, adds nothing to what an infinity doesn't reach.
 TEST(Convolutions, KeepInfinitiesApart) {
   for (const int64_t size : {6, 18}) {
@@ -197,6 +248,29 @@ TEST(Convolutions, KeepInfinitiesApart) {
       };
       dtype == DType::kFloat32 ? compare(1.0f) : compare(static_cast<BFloat16>(1.0f));
     }
+  }
+}
+
+TEST(CanConvolve, RefusesGroups) {
+  ConvStep c{.batch = 1, .in = 8, .out = 8, .groups = 2};
+  c.rows = c.cols = {.in = 8, .out = 8, .kernel = 3, .low = 1};
+  if (!CanConvolve(c)) GTEST_SKIP() << "this processor has no AVX-512";
+  const std::pair<const char*, void (*)(ConvStep&)> changes[] = {
+      {"none", [](ConvStep& s) { s.groups = 0; }},
+      {"that do not divide x's channels", [](ConvStep& s) { s.in = 9; }},
+      {"that do not divide y's channels", [](ConvStep& s) { s.out = 7; }},
+      {"of many channels", [](ConvStep& s) { s.in = 1 << 10; }},
+      {"of many products", [](ConvStep& s) { s.rows.kernel = s.cols.kernel = 1 << 7; }},
+      {"of many phases", [](ConvStep& s) { s.rows.stride = 1 << 9; }},
+      {"spread and strided", [](ConvStep& s) { s.rows.stride = s.rows.spread = 2; }},
+      {"spread, of the weight", [](ConvStep& s) { s.kind = ConvStep::Kind::kWeight, s.cols.spread = 2; }},
+      {"of planes beyond memory",
+       [](ConvStep& s) { s.rows.stride = s.cols.stride = 200, s.rows.out = s.cols.out = 1 << 10; }},
+  };
+  for (const auto& [what, change] : changes) {
+    ConvStep changed = c;
+    change(changed);
+    EXPECT_FALSE(CanConvolve(changed)) << what;
   }
 }
 

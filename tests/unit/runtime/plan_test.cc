@@ -81,6 +81,8 @@ TEST(Plan, ConvolutionsStayInTheirSlots) {
       {"sizes that overflow", [](Plan& p) { p.steps[0].conv.batch = INT64_MAX; }},
       {"padding that overflows", [](Plan& p) { p.steps[0].conv.rows.low = INT64_MIN; }},
       {"an element type without panels", [](Plan& p) { p.steps[0].conv.dtype = DType::kInt32; }},
+      {"groups that do not divide the channels", [](Plan& p) { p.steps[0].conv.groups = 2; }},
+      {"no groups", [](Plan& p) { p.steps[0].conv.groups = 0; }},
       {"an unknown kind", [](Plan& p) { p.steps[0].conv.kind = static_cast<ConvStep::Kind>(2); }},
       {"two operands", [](Plan& p) { p.steps[0].slots.pop_back(); }},
       {"a result that is an input", [](Plan& p) { p.steps[0].slots[2] = 1; }},
