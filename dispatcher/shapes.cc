@@ -274,7 +274,9 @@ at::Tensor& Eye(int64_t rows, int64_t columns, at::Tensor& out) {
   return out;
 }
 at::Tensor Coordinates(int64_t positions, std::optional<c10::ScalarType> type) {
-  return at::empty({2, positions}, at::TensorOptions(c10::kPrivateUse1).dtype(type.value_or(c10::kLong)));
+  const c10::ScalarType integer = type.value_or(c10::kLong);
+  CheckPlain(integer == c10::kLong || integer == c10::kInt);
+  return at::empty({2, positions}, at::TensorOptions(c10::kPrivateUse1).dtype(integer));
 }
 at::Tensor LowerTriangle(int64_t rows, int64_t columns, int64_t offset, std::optional<c10::ScalarType> type,
                          std::optional<c10::Layout> layout, std::optional<c10::Device>, std::optional<bool>) {
