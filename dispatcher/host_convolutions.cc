@@ -45,26 +45,22 @@ class Products {
 
   // y, x, w: the sizes of the result.
   Tensor Forward(const Tensor& x, const Tensor& w, at::IntArrayRef y) const {
-    return Run(Moved(Convolution::Kind::kForward, x, y, w), x, w, y);
+    return Run(Moved(Convolution::Kind::kForward, x, y, w.sizes()), x, w, y);
   }
 
   Tensor WeightGradient(const Tensor& x, const Tensor& y, at::IntArrayRef w) const {
-    return Run(Moved(Convolution::Kind::kWeight, x, y.sizes(), at::empty(w, x.options())), x, y, w);
+    return Run(Moved(Convolution::Kind::kWeight, x, y.sizes(), w), x, y, w);
   }
 
   Tensor InputGradient(const Tensor& y, const Tensor& w, at::IntArrayRef x) const {
     const int64_t out = w.size(0) / groups_, in = w.size(1);  // of a group
-    Convolution c = Of(Convolution::Kind::kForward, y, w.size(0), in * groups_);
+    Convolution c = Of(Convolution::Kind::kForward, y, out * groups_, x, in * groups_, w.sizes());
     for (size_t d = 0; d < 2; ++d) {
-      const auto axis = static_cast<int64_t>(d) + 2;
-      const int64_t span = dilation_[d] * (w.size(axis) - 1);
-      Dim(c, d) = {.in = y.size(axis),
-                   .out = x[d + 2],
-                   .kernel = w.size(axis),
-                   .dilation = dilation_[d],
-                   .low = span - padding_[d],
-                   .spread = stride_[d]};
+      Convolution::Dim& dim = Dim(c, d);
+      dim.low = dim.dilation * (dim.kernel - 1) - padding_[d];
+      dim.spread = stride_[d];
     }
+    if (!device_.Convolve(c, nullptr, nullptr, nullptr)) return {};  // before the weight is turned
     const Tensor turned = w.view({groups_, out, in, w.size(2), w.size(3)}).transpose(1, 2).flip({3, 4}).contiguous();
     return Run(c, y, turned, x);
   }
@@ -87,7 +83,9 @@ class Products {
   }
   static Convolution::Dim& Dim(Convolution& c, size_t d) { return d == 0 ? c.rows : c.cols; }
 
-  Convolution Of(Convolution::Kind kind, const Tensor& image, int64_t in, int64_t out) const {
+  // From an image of `in` channels; to: the sizes of the other one, of `out` channels.
+  Convolution Of(Convolution::Kind kind, const Tensor& image, int64_t in, at::IntArrayRef to, int64_t out,
+                 at::IntArrayRef window) const {
     Convolution c;
     c.kind = kind;
     c.dtype = image.scalar_type() == c10::kFloat ? DType::kFloat32 : DType::kBFloat16;
@@ -95,20 +93,18 @@ class Products {
     c.in = in;
     c.out = out;
     c.groups = groups_;
+    for (size_t d = 0; d < 2; ++d) {
+      Dim(c, d) = {.in = image.sizes()[d + 2], .out = to[d + 2], .kernel = window[d + 2], .dilation = dilation_[d]};
+    }
     return c;
   }
 
   // The window `w` moved over x; y: the sizes of what it makes.
-  Convolution Moved(Convolution::Kind kind, const Tensor& x, at::IntArrayRef y, const Tensor& w) const {
-    Convolution c = Of(kind, x, w.size(1) * groups_, w.size(0));
+  Convolution Moved(Convolution::Kind kind, const Tensor& x, at::IntArrayRef y, at::IntArrayRef w) const {
+    Convolution c = Of(kind, x, w[1] * groups_, y, w[0], w);
     for (size_t d = 0; d < 2; ++d) {
-      const auto axis = static_cast<int64_t>(d) + 2;
-      Dim(c, d) = {.in = x.size(axis),
-                   .out = y[d + 2],
-                   .kernel = w.size(axis),
-                   .stride = stride_[d],
-                   .dilation = dilation_[d],
-                   .low = padding_[d]};
+      Dim(c, d).stride = stride_[d];
+      Dim(c, d).low = padding_[d];
     }
     return c;
   }

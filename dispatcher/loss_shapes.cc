@@ -17,28 +17,26 @@ namespace {
 
 using Optional = std::optional<at::Tensor>;
 
-bool IsFloat(const at::Tensor& t) { return at::isFloatingType(t.scalar_type()); }
-
 // --- element by element ---
 
 at::Tensor MseBackward(const at::Tensor& grad, const at::Tensor& self, const at::Tensor& target, int64_t) {
-  CheckPlain(IsFloat(self) && self.sizes() == target.sizes() && self.scalar_type() == target.scalar_type() &&
+  CheckPlain(self.is_floating_point() && self.sizes() == target.sizes() && self.scalar_type() == target.scalar_type() &&
              self.scalar_type() == grad.scalar_type() && at::is_expandable_to(grad.sizes(), self.sizes()));
   return at::empty_like(self, LEGACY_CONTIGUOUS_MEMORY_FORMAT);
 }
 
 at::Tensor Reduced(const at::Tensor& self, const at::Tensor& target, int64_t reduction) {
-  CheckPlain(IsFloat(self) && self.scalar_type() == target.scalar_type() && self.sizes() == target.sizes());
+  CheckPlain(self.is_floating_point() && self.scalar_type() == target.scalar_type() && self.sizes() == target.sizes());
   return reduction == at::Reduction::None ? at::empty_like(self) : at::empty({}, self.options());
 }
 at::Tensor CrossEntropyOfTwo(const at::Tensor& self, const at::Tensor& target, const Optional& weight,
                              int64_t reduction) {
-  CheckPlain(!weight || !weight->defined());
+  CheckPlain(!Given(weight));
   return Reduced(self, target, reduction);
 }
 at::Tensor CrossEntropyOfTwoBackward(const at::Tensor& grad, const at::Tensor& self, const at::Tensor& target,
                                      const Optional& weight, int64_t) {
-  CheckPlain(grad.scalar_type() == self.scalar_type() && (!weight || !weight->defined()));
+  CheckPlain(grad.scalar_type() == self.scalar_type() && !Given(weight));
   return Reduced(self, target, at::Reduction::None);
 }
 at::Tensor Huber(const at::Tensor& self, const at::Tensor& target, int64_t reduction, double) {
@@ -56,7 +54,7 @@ at::Tensor SoftMarginBackward(const at::Tensor& grad, const at::Tensor& self, co
 // --- of rows: of one, there is one number in any case ---
 
 at::Tensor RowsReduced(const at::Tensor& self, int64_t reduction) {
-  CheckPlain(IsFloat(self) && (self.dim() == 1 || self.dim() == 2) && self.numel() > 0);
+  CheckPlain(self.is_floating_point() && (self.dim() == 1 || self.dim() == 2) && self.numel() > 0);
   const bool each = reduction == at::Reduction::None && self.dim() == 2;
   return each ? at::empty({self.size(0)}, self.options()) : at::empty({}, self.options());
 }

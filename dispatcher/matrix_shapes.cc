@@ -15,8 +15,6 @@
 namespace tpu {
 namespace {
 
-bool IsFloat(const at::Tensor& t) { return at::isFloatingType(t.scalar_type()); }
-
 bool IsMatrices(const at::Tensor& t) {
   return t.dim() >= 2 && (t.scalar_type() == c10::kFloat || t.scalar_type() == c10::kDouble || t.is_complex());
 }
@@ -51,7 +49,7 @@ std::tuple<at::Tensor, at::Tensor> Eigen(const at::Tensor& self) {
 // --- distances of rows ---
 
 at::Tensor Distances(const at::Tensor& a, const at::Tensor& b, double p, std::optional<int64_t>) {
-  CheckPlain(IsFloat(a) && a.scalar_type() == b.scalar_type() && a.dim() > 1 && b.dim() > 1 &&
+  CheckPlain(a.is_floating_point() && a.scalar_type() == b.scalar_type() && a.dim() > 1 && b.dim() > 1 &&
              a.size(-1) == b.size(-1) && p >= 0);
   std::vector<int64_t> sizes = Batches(a, b);
   sizes.push_back(a.size(-2));
@@ -68,7 +66,7 @@ at::Tensor DistancesBackward(const at::Tensor&, const at::Tensor& a, const at::T
 }
 
 at::Tensor DistancesWithin(const at::Tensor& self, double p) {
-  CheckPlain(IsFloat(self) && self.dim() == 2 && self.size(0) > 1 && self.size(1) > 0 && p >= 0);
+  CheckPlain(self.is_floating_point() && self.dim() == 2 && self.size(0) > 1 && self.size(1) > 0 && p >= 0);
   return at::empty({self.size(0) * (self.size(0) - 1) / 2}, self.options());
 }
 at::Tensor DistancesWithinBackward(const at::Tensor& grad, const at::Tensor& self, double p, const at::Tensor&) {

@@ -26,8 +26,6 @@ void CheckPlainInput(const at::Tensor& input) {
   CheckPlain(at::isFloatingType(input.scalar_type()) && input.numel() > 0);
 }
 
-bool Given(const Optional& t) { return t && t->defined(); }
-
 // A weight or another tensor with a number for each channel.
 bool IsPlainParameter(const Optional& t, int64_t channels, c10::ScalarType type) {
   return !Given(t) || (t->dim() == 1 && t->numel() == channels && t->scalar_type() == type);

@@ -22,10 +22,9 @@ using at::Tensor;
 using Cells = aten::Cells<TensorMath>;
 using OptionalTensor = std::optional<Tensor>;
 
-bool Has(const OptionalTensor& t) { return t && t->defined(); }
 Tensor Wide(const Tensor& t) { return t.to(at::toOpMathType(t.scalar_type())); }
 Tensor Biased(const Tensor& gates, const OptionalTensor& bias) {
-  return Has(bias) ? Wide(gates) + Wide(*bias) : Wide(gates);
+  return Given(bias) ? Wide(gates) + Wide(*bias) : Wide(gates);
 }
 // The results in the type of the call's tensors.
 template <typename... Tensors>
@@ -43,9 +42,9 @@ std::tuple<Tensor, Tensor, Tensor> LstmCell(const Tensor& input_gates, const Ten
 std::tuple<Tensor, Tensor, Tensor> LstmCellBackward(const OptionalTensor& grad_hy, const OptionalTensor& grad_cy,
                                                     const Tensor& cx, const Tensor& cy, const Tensor& workspace,
                                                     bool has_bias) {
-  if (!Has(grad_hy) && !Has(grad_cy)) return {};
-  const Tensor state = Wide(cx), hy = Has(grad_hy) ? Wide(*grad_hy) : at::zeros_like(state);
-  const Tensor grad = Has(grad_cy) ? Wide(*grad_cy) : Tensor();
+  if (!Given(grad_hy) && !Given(grad_cy)) return {};
+  const Tensor state = Wide(cx), hy = Given(grad_hy) ? Wide(*grad_hy) : at::zeros_like(state);
+  const Tensor grad = Given(grad_cy) ? Wide(*grad_cy) : Tensor();
   const auto [gates, grad_cx] =
       Cells::LstmBackward(hy, grad.defined() ? &grad : nullptr, state, Wide(cy), Wide(workspace));
   return Narrow(cx.scalar_type(), gates, grad_cx, has_bias ? gates.sum(0) : Tensor());
@@ -74,7 +73,7 @@ Tensor Row(const Tensor& state, int64_t n) { return at::empty({state.size(0), n 
 Tensor Bias(const Tensor& state, int64_t n) { return at::empty({n * state.size(1)}, state.options()); }
 
 void CheckPlainBias(const OptionalTensor& bias, int64_t n, const Tensor& state) {
-  CheckPlain(!Has(bias) ||
+  CheckPlain(!Given(bias) ||
              (bias->dim() == 1 && bias->size(0) == n * state.size(1) && bias->scalar_type() == state.scalar_type()));
 }
 
@@ -90,9 +89,9 @@ std::tuple<Tensor, Tensor, Tensor> OfLstmCellBackward(const OptionalTensor& grad
   CheckPlainCell(workspace, 4, cx);
   CheckPlainCell(cy, 1, cx);
   for (const OptionalTensor& grad : {grad_hy, grad_cy}) {
-    if (Has(grad)) CheckPlainCell(*grad, 1, cx);
+    if (Given(grad)) CheckPlainCell(*grad, 1, cx);
   }
-  if (!Has(grad_hy) && !Has(grad_cy)) return {};
+  if (!Given(grad_hy) && !Given(grad_cy)) return {};
   return {Row(cx, 4), Row(cx, 1), has_bias ? Bias(cx, 4) : Tensor()};
 }
 std::tuple<Tensor, Tensor> OfGruCell(const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& hx,

@@ -38,8 +38,6 @@ using Two = std::tuple<at::Tensor, at::Tensor>;
 using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 using Generator = std::optional<at::Generator>;
 
-bool IsFloat(const at::Tensor& t) { return at::isFloatingType(t.scalar_type()); }
-
 // Of the sizes to which the operands broadcast, with strides as TensorIterator gives them.
 at::Tensor Elementwise(std::initializer_list<const at::Tensor*> operands, c10::ScalarType type) {
   at::TensorIteratorConfig config;
@@ -118,16 +116,16 @@ at::Tensor GroupedProduct(const at::Tensor& a, const at::Tensor& b, const std::o
 
 at::Tensor Deviation(const at::Tensor& self, at::OptionalIntArrayRef dim, const std::optional<at::Scalar>&,
                      bool keepdim) {
-  CheckPlain(IsFloat(self));
+  CheckPlain(self.is_floating_point());
   return at::sum(self, dim, keepdim);
 }
 at::Tensor LogSumExp(const at::Tensor& self, at::IntArrayRef dim, bool keepdim) {
-  CheckPlain(IsFloat(self));
+  CheckPlain(self.is_floating_point());
   return at::sum(self, dim, keepdim);
 }
 Two DeviationAndMean(const at::Tensor& self, at::OptionalIntArrayRef dim, const std::optional<at::Scalar>&,
                      bool keepdim) {
-  CheckPlain(IsFloat(self));
+  CheckPlain(self.is_floating_point());
   return {at::sum(self, dim, keepdim), at::sum(self, dim, keepdim)};
 }
 
@@ -152,7 +150,7 @@ at::Tensor SelectBackward(const at::Tensor& grad, at::IntArrayRef sizes, int64_t
 }
 
 Two LogSigmoid(const at::Tensor& self) {
-  CheckPlain(IsFloat(self));
+  CheckPlain(self.is_floating_point());
   return {at::empty_like(self, at::MemoryFormat::Contiguous), at::empty_like(self, at::MemoryFormat::Contiguous)};
 }
 
@@ -173,16 +171,16 @@ at::Tensor PixelUnshuffle(const at::Tensor& self, int64_t factor) {
 }
 
 Two Dropout(const at::Tensor& self, double p, std::optional<bool>) {
-  CheckPlain(IsFloat(self) && p >= 0 && p <= 1);
+  CheckPlain(self.is_floating_point() && p >= 0 && p <= 1);
   return {Elementwise({&self}, self.scalar_type()), Elementwise({&self}, c10::kBool)};
 }
 at::Tensor DropoutBackward(const at::Tensor& grad, const at::Tensor& mask, double) {
-  CheckPlain(IsFloat(grad) && mask.scalar_type() == c10::kBool);
+  CheckPlain(grad.is_floating_point() && mask.scalar_type() == c10::kBool);
   return Elementwise({&grad, &mask}, grad.scalar_type());
 }
 
 at::Tensor Multinomial(const at::Tensor& self, int64_t samples, bool replacement, Generator) {
-  CheckPlain(IsFloat(self) && (self.dim() == 1 || self.dim() == 2) && samples > 0 && self.numel() > 0 &&
+  CheckPlain(self.is_floating_point() && (self.dim() == 1 || self.dim() == 2) && samples > 0 && self.numel() > 0 &&
              (replacement || samples <= self.size(-1)));
   std::vector<int64_t> sizes = self.sizes().vec();
   sizes.back() = samples;
@@ -235,8 +233,8 @@ Three ConvolutionBackward(const at::Tensor& grad, const at::Tensor& input, const
 Two Attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, double, bool,
               const std::optional<at::Tensor>&, std::optional<double>) {
   CheckPlain(query.dim() == 4 && key.dim() == 4 && value.sizes() == key.sizes() && query.size(3) == key.size(3) &&
-             query.numel() > 0 && key.numel() > 0 && IsFloat(query) && query.scalar_type() == key.scalar_type() &&
-             query.scalar_type() == value.scalar_type());
+             query.numel() > 0 && key.numel() > 0 && query.is_floating_point() &&
+             query.scalar_type() == key.scalar_type() && query.scalar_type() == value.scalar_type());
   const auto type = at::toOpMathType(query.scalar_type());
   const at::Tensor sums = at::empty({query.size(0), query.size(2), query.size(1)}, query.options().dtype(type));
   return {at::empty_like(query), sums.transpose(1, 2)};
@@ -305,12 +303,12 @@ at::Tensor Roll(const at::Tensor& self, at::IntArrayRef shifts, at::IntArrayRef 
 }
 
 at::Tensor Activation(const at::Tensor& self) {
-  CheckPlain(IsFloat(self));
+  CheckPlain(self.is_floating_point());
   return Elementwise({&self}, self.scalar_type());
 }
 
 at::Tensor ActivationBackward(const at::Tensor& grad, const at::Tensor& self) {
-  CheckPlain(IsFloat(self) && grad.scalar_type() == self.scalar_type());
+  CheckPlain(self.is_floating_point() && grad.scalar_type() == self.scalar_type());
   return Elementwise({&grad, &self}, self.scalar_type());
 }
 
@@ -321,7 +319,7 @@ at::Tensor LogSigmoidBackward(const at::Tensor& grad, const at::Tensor& self, co
   return ActivationBackward(grad, self);
 }
 at::Tensor HalvesBackward(const at::Tensor& grad, const at::Tensor& self, int64_t) {
-  CheckPlain(IsFloat(self) && grad.scalar_type() == self.scalar_type() && self.dim() > 0);
+  CheckPlain(self.is_floating_point() && grad.scalar_type() == self.scalar_type() && self.dim() > 0);
   return at::empty_like(self, at::MemoryFormat::Contiguous);
 }
 Two ParametricReluBackward(const at::Tensor& grad, const at::Tensor& self, const at::Tensor& weight) {
@@ -336,13 +334,13 @@ at::Tensor RandomLeakyRelu(const at::Tensor& self, at::Tensor& noise, const at::
 }
 at::Tensor& RandomLeakyReluInPlace(at::Tensor& self, at::Tensor& noise, const at::Scalar&, const at::Scalar&, bool,
                                    Generator) {
-  CheckPlain(IsFloat(self) && noise.sizes() == self.sizes() && noise.scalar_type() == self.scalar_type());
+  CheckPlain(self.is_floating_point() && noise.sizes() == self.sizes() && noise.scalar_type() == self.scalar_type());
   return self;
 }
 
 at::Tensor HardTanh(const at::Tensor& self, const at::Scalar&, const at::Scalar&) { return Activation(self); }
 at::Tensor ParametricRelu(const at::Tensor& self, const at::Tensor& weight) {
-  CheckPlain(IsFloat(self) && self.scalar_type() == weight.scalar_type() &&
+  CheckPlain(self.is_floating_point() && self.scalar_type() == weight.scalar_type() &&
              at::is_expandable_to(weight.sizes(), self.sizes()));
   return Elementwise({&self, &weight}, self.scalar_type());
 }
@@ -378,8 +376,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> EmbeddingBag(const at
                                                                         bool, const std::optional<at::Tensor>& weights,
                                                                         bool include_last, int64_t) {
   constexpr int64_t kSum = 0, kMax = 2;
-  CheckPlain(IsFloat(weight) && weight.dim() == 2 && indices.dim() == 1 && offsets.dim() == 1 && offsets.numel() > 0 &&
-             (indices.scalar_type() == c10::kLong || indices.scalar_type() == c10::kInt) &&
+  CheckPlain(weight.is_floating_point() && weight.dim() == 2 && indices.dim() == 1 && offsets.dim() == 1 &&
+             offsets.numel() > 0 && (indices.scalar_type() == c10::kLong || indices.scalar_type() == c10::kInt) &&
              offsets.scalar_type() == indices.scalar_type());
   CheckPlain(!weights || !weights->defined() || (mode == kSum && weights->sizes() == indices.sizes()));
   const int64_t bags = offsets.size(0) - (include_last ? 1 : 0), width = weight.size(1);
@@ -432,7 +430,7 @@ at::Tensor SearchSorted(const at::Tensor& sorted, const at::Tensor& self, bool o
   return at::empty(self.sizes(), self.options().dtype(out_int32 ? c10::kInt : c10::kLong));
 }
 at::Tensor Histogram(const at::Tensor& self, int64_t bins, const at::Scalar&, const at::Scalar&) {
-  CheckPlain(IsFloat(self) && bins > 0);
+  CheckPlain(self.is_floating_point() && bins > 0);
   return at::empty({bins}, self.options());
 }
 at::Tensor CountNonzero(const at::Tensor& self, at::IntArrayRef dims) {
@@ -443,7 +441,7 @@ at::Tensor CountNonzero(const at::Tensor& self, at::IntArrayRef dims) {
 at::Tensor& Draw(at::Tensor& self, double, double, Generator) { return self; }
 at::Tensor& DrawByOne(at::Tensor& self, double, Generator) { return self; }
 at::Tensor Drawn(const at::Tensor& self, Generator) {
-  CheckPlain(IsFloat(self));
+  CheckPlain(self.is_floating_point());
   return at::empty(self.sizes(), self.options());
 }
 at::Tensor DrawnOfTwo(const at::Tensor& self, const at::Tensor& other, Generator) {

@@ -24,6 +24,7 @@ at::Tensor StructuredStandIn(c10::IntArrayRef sizes, c10::IntArrayRef strides, c
                              c10::DeviceIndex device);
 // For kernels of InferStructured: of what is not plain, the Meta key is asked.
 inline void CheckPlain(bool plain) { TORCH_CHECK_NOT_IMPLEMENTED(plain, "tpu: asks the Meta key"); }
+inline bool Given(const std::optional<at::Tensor>& t) { return t && t->defined(); }
 // This thread is in InferStructured: what is made meanwhile are stand-ins.
 bool InferringStructured();
 // From arguments to returns, none of which holds elements. Raises what PyTorch raises. False, with the stack spoiled,

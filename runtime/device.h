@@ -151,7 +151,7 @@ class Device {
   // Computes the product, in memory that this process reads and writes, and returns true; or false, and nothing done,
   // where it isn't known to be better at products than the host's kernels. An empty one asks that.
   virtual bool Multiply(const MatrixProduct& product) { return false; }
-  // Likewise.
+  // Likewise; without a result, whether it would.
   virtual bool Convolve(const Convolution& convolution, const void* a, const void* b, float* c) { return false; }
 
   // A few milliseconds of work in the background, by which later launches are faster; false where there is none now.

@@ -18,10 +18,11 @@ def step(model, x, *state):
     return [t.clone() for t in (y.detach(), *(t.detach() for t in last), x.grad, *(p.grad for p in model.parameters()))]
 
 
+LAYERS = {nn.LSTM: torch.lstm, nn.GRU: torch.gru, nn.RNN: torch.rnn_tanh}
 LENGTH = 6
 
 
-@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+@pytest.mark.parametrize("kind", LAYERS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_step_is_few_operations(kind, dtype, bias):
@@ -72,7 +73,7 @@ def test_layers_are_the_cpus(make):
         assert_same(on_cpu(x), on_tpu(x.to("tpu")))
 
 
-@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+@pytest.mark.parametrize("kind", LAYERS)
 def test_packed_sequences(kind):
     torch.manual_seed(0)
     model = kind(8, 12)
@@ -81,7 +82,7 @@ def test_packed_sequences(kind):
     assert_same(expected, model.to("tpu")(packed.to("tpu"))[0].data)
 
 
-@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+@pytest.mark.parametrize("kind", LAYERS)
 def test_second_derivatives(kind):
     torch.manual_seed(0)
     model, x = kind(3, 4), torch.randn(3, 2, 3)
@@ -95,7 +96,7 @@ def test_second_derivatives(kind):
     assert_same(expected, penalty(model.to("tpu"), x.to("tpu")))
 
 
-@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+@pytest.mark.parametrize("kind", LAYERS)
 def test_forward_derivatives_and_traced_graphs(kind):
     torch.manual_seed(0)
     model, x = kind(3, 4).to("tpu"), torch.randn(LENGTH, 2, 3, device="tpu")
@@ -125,9 +126,6 @@ def test_autocast_casts_a_weight_once():
     run()
     torch.tpu.synchronize()
     assert torch.tpu.metrics()["recorded_ops"] - before < 20 * 20
-
-
-LAYERS = {nn.LSTM: torch.lstm, nn.GRU: torch.gru, nn.RNN: torch.rnn_tanh}
 
 
 @pytest.mark.parametrize("kind", LAYERS)
