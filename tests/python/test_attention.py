@@ -1,0 +1,171 @@
+"""Attention as torch.nn's layers call it in evaluation: single operators, taken apart; against the CPU."""
+
+import copy
+
+import pytest
+import torch
+from helpers import assert_same, on_both
+from torch import nn
+
+BATCH, LENGTH, WIDTH, HEADS = 2, 6, 16, 2
+
+
+def padding():
+    mask = torch.zeros(BATCH, LENGTH, dtype=torch.bool)
+    mask[1, 4:] = True
+    return mask
+
+
+def causal():
+    return torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1)
+
+
+ATTENTION = {
+    "plain": {"need_weights": False},
+    "weights": {},
+    "weights_of_each_head": {"average_attn_weights": False},
+    "padding": {"need_weights": False, "key_padding_mask": padding()},
+    "causal": {"attn_mask": causal()},
+    "both": {"attn_mask": causal(), "key_padding_mask": padding()},
+    "nothing_left": {"need_weights": False, "key_padding_mask": torch.ones(BATCH, LENGTH, dtype=torch.bool)},
+}
+ENCODERS = {
+    "plain": {},
+    "norm_first": {"norm_first": True},
+    "gelu": {"activation": "gelu"},
+    "causal": {"src_mask": causal()},
+    "padding": {"src_key_padding_mask": padding()},
+}
+
+
+def without_host_kernels(model, x, **options):
+    """What a copy of the model gives on tpu, once its fragments are compiled."""
+    there = copy.deepcopy(model).to("tpu")
+    options = {k: v.to("tpu") if isinstance(v, torch.Tensor) else v for k, v in options.items()}
+    for _ in range(3):
+        there(*x, **options)
+        torch.tpu.wait_for_compiles()
+    before = torch.tpu.metrics()["host_kernel_calls"]
+    found = there(*x, **options)
+    torch.tpu.synchronize()
+    assert torch.tpu.metrics()["host_kernel_calls"] == before
+    return found
+
+
+@pytest.mark.parametrize("options", ATTENTION.values(), ids=ATTENTION)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@torch.no_grad()
+def test_attention_in_evaluation(options, dtype):
+    torch.manual_seed(0)
+    attention = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True).eval().to(dtype)
+    x = torch.randn(BATCH, LENGTH, WIDTH).to(dtype)
+    expected = attention(x, x, x, **options)
+    x = x.to("tpu")
+    assert_same(expected, without_host_kernels(attention, (x, x, x), **options))
+
+
+@pytest.mark.parametrize("kind", ["plain", "padding", "causal"])
+@torch.no_grad()
+def test_attention_of_half_types_is_as_exact_as_the_cpus(kind):
+    torch.manual_seed(0)
+    attention = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True).eval().bfloat16()
+    x = torch.randn(8, LENGTH, WIDTH).bfloat16()
+    options = {"attn_mask": causal()} if kind == "causal" else {"need_weights": False}
+    if kind == "padding":
+        options["key_padding_mask"] = padding().repeat(4, 1)
+    rounded = attention(x, x, x, **options)[0]
+    there = x.to("tpu")
+    found = without_host_kernels(attention, (there, there, there), **options)[0].cpu()
+    x, attention = x.float(), attention.float()
+    exact = attention(x, x, x, **options)[0]
+    assert (found - exact).square().mean() <= 1.1 * (rounded - exact).square().mean()
+
+
+@pytest.mark.parametrize("options", ENCODERS.values(), ids=ENCODERS)
+@torch.no_grad()
+def test_encoders_in_evaluation(options):
+    torch.manual_seed(0)
+    masks = {k: v for k, v in options.items() if isinstance(v, torch.Tensor)}
+    options = {k: v for k, v in options.items() if k not in masks}
+    layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 32, batch_first=True, **options).eval()
+    x = torch.randn(BATCH, LENGTH, WIDTH)
+    assert_same(layer(x, **masks), without_host_kernels(layer, (x.to("tpu"),), **masks))
+
+
+@torch.no_grad()
+def test_an_encoder_under_autocast_is_that_of_training():
+    """PyTorch asks about autocast on CUDA alone before it takes the single operator."""
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 32, batch_first=True).eval().to("tpu")
+    x = torch.randn(BATCH, LENGTH, WIDTH).to("tpu")
+    found = []
+    for single in (False, True):
+        torch.backends.mha.set_fastpath_enabled(single)
+        with torch.autocast("tpu", dtype=torch.bfloat16):
+            found.append(layer(x))
+    assert found[0].dtype == found[1].dtype
+    torch.testing.assert_close(*found, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"query": torch.randn(BATCH, WIDTH)},
+        {"embed_dim": 8},
+        {"num_head": 3},
+        {"qkv_weight": torch.randn(WIDTH, WIDTH)},
+        {"qkv_bias": torch.randn(3, WIDTH)},
+        {"query": torch.randn(BATCH, 0, WIDTH)},
+    ],
+    ids=["dimensions", "width", "heads", "weight", "bias", "empty"],
+)
+def test_arguments_that_do_not_fit_are_the_cpus_errors(change):
+    values = {
+        "query": torch.randn(BATCH, LENGTH, WIDTH),
+        "embed_dim": WIDTH,
+        "num_head": HEADS,
+        "qkv_weight": torch.randn(3 * WIDTH, WIDTH),
+        "qkv_bias": torch.randn(3 * WIDTH),
+        "proj_weight": torch.randn(WIDTH, WIDTH),
+        "proj_bias": torch.randn(WIDTH),
+        **change,
+    }
+
+    def attended(device):
+        given = {k: v.to(device) if isinstance(v, torch.Tensor) else v for k, v in values.items()}
+        given["key"] = given["value"] = given["query"]
+        try:
+            return [t for t in torch._native_multi_head_attention(**given, need_weights=False) if t is not None]
+        except RuntimeError as error:
+            return str(error).splitlines()[0]
+
+    assert_same(attended("cpu"), attended("tpu"))
+
+
+@pytest.mark.parametrize("kind", [0, 1, 2])
+@pytest.mark.parametrize("dim", [-1, 1])
+def test_masked_softmax(kind, dim):
+    torch.manual_seed(0)
+    scores, gradient = torch.randn(2, BATCH, HEADS, LENGTH, LENGTH)
+    mask = {0: causal(), 1: padding()}.get(kind, torch.rand(scores.shape) < 0.3)
+
+    def softmax(scores, mask):
+        return torch._masked_softmax(scores, mask, dim, kind)
+
+    assert_same(*on_both(softmax, scores, mask))
+
+    def backward(gradient, scores, mask):
+        return torch.ops.aten._masked_softmax_backward(gradient, scores.softmax(dim), mask, dim)
+
+    assert_same(*on_both(backward, gradient, scores, torch.rand(scores.shape) < 0.3))
+
+
+@pytest.mark.parametrize("kind, shape", [(0, (9, 2)), (1, (HEADS, 2)), (2, (9,)), (None, (2, 2)), (3, (2, 2))])
+def test_masks_that_do_not_fit(kind, shape):
+    def refused(device):
+        scores = torch.randn(BATCH, HEADS, LENGTH, LENGTH, device=device)
+        with pytest.raises(RuntimeError) as error:
+            torch._masked_softmax(scores, torch.zeros(shape, dtype=torch.bool, device=device), -1, kind)
+        return str(error.value).splitlines()[0]
+
+    assert refused("cpu") == refused("tpu")
