@@ -17,16 +17,12 @@ constexpr std::pair<const char*, int Tuning::*> kKnobs[] = {
     {"task_us", &Tuning::task_us},   {"tile", &Tuning::tile},
 };
 
-bool IsIntel() {
-  static const bool intel = __builtin_cpu_is("intel");
-  return intel;
-}
-
 }  // namespace
 
-int UsualPrefetch() { return IsIntel() ? 2048 : 0; }
-
-int UsualConvolutions() { return IsIntel() ? 0 : 1; }
+int UsualPrefetch() {
+  static const bool intel = __builtin_cpu_is("intel");
+  return intel ? 2048 : 0;
+}
 
 std::string Tuning::ToString() const {
   std::string text;

@@ -13,15 +13,13 @@ namespace tpu {
 
 // Asking memory ahead gains on Intel's processors and loses on AMD's (bench/README.md).
 int UsualPrefetch();
-// The library's convolutions are written for Intel's processors; on others the device's take half their time.
-int UsualConvolutions();
 
 struct Tuning {
   // The host compiler's; the defaults are what it does unless told otherwise.
-  int products = 0;  // bit i: the i-th kind of f32 products (candidates.h) is not multiplied by whom it would be
-  int convolutions = UsualConvolutions();  // 1: those that the device has a step for are not the library's
-  int streams = 10;    // large tensors that a loop walks along at once, where kernels are joined for reading alike
-  int step_ns = 3000;  // what a kernel of its own is taken to cost, where joining two costs computing something twice
+  int products = 0;      // bit i: the i-th kind of f32 products (candidates.h) is not multiplied by whom it would be
+  int convolutions = 1;  // 1: those that the device has a step for are not the library's
+  int streams = 10;      // large tensors that a loop walks along at once, where kernels are joined for reading alike
+  int step_ns = 3000;    // what a kernel of its own is taken to cost, where joining two costs computing something twice
   int prefetch = UsualPrefetch();  // bytes ahead of a kernel's loads that it asks memory for; 0: none
   int registers = 4;               // vector registers that a value of a kernel fills, where nothing in it is heavy
   int task_us = 30;                // of a kernel's work, as estimated, that a thread takes at a time

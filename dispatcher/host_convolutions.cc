@@ -71,6 +71,11 @@ class Products {
                       : at::native::conv_output_size(x.sizes(), w.sizes(), padding_, stride_, dilation_);
   }
 
+  // Whether the window covers the image: nothing slides, and the library's product of matrices is the better way.
+  bool Covers(at::IntArrayRef image, at::IntArrayRef window) const {
+    return groups_ == 1 && padding_ == Sizes{0, 0} && image.slice(2) == window.slice(2);
+  }
+
   const bool transposed;
 
  private:
@@ -128,6 +133,7 @@ bool Forward(Device& device, torch::jit::Stack& stack) {
   const Products products(device, &first[3], x.dim());
   const Tensor image = Image(x), window = Image(w);
   const Sizes sizes = products.ResultSizes(image, window);
+  if (products.Covers(products.transposed ? at::IntArrayRef(sizes) : image.sizes(), window.sizes())) return false;
   Tensor y =
       products.transposed ? products.InputGradient(image, window, sizes) : products.Forward(image, window, sizes);
   if (!y.defined()) return false;
@@ -148,6 +154,7 @@ bool Backward(Device& device, torch::jit::Stack& stack) {
   const Products products(device, &first[4], x.dim());
   const c10::List<bool> mask = first[10].toBoolList();
   const Tensor gradient = Image(dy), image = Image(x), window = Image(w);
+  if (products.Covers((products.transposed ? gradient : image).sizes(), window.sizes())) return false;
   std::array<Tensor, 3> results;
   if (mask[0]) {
     results[0] = products.transposed ? products.Forward(gradient, window, image.sizes())

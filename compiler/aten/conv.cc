@@ -2,7 +2,8 @@
 // library.
 //
 // Three sliding products serve all of it: forward(x, w), the gradient of its input, and the gradient of its weight; a
-// transposed convolution is the second one.
+// transposed convolution is the second one. Where the window covers the whole image nothing slides: they are products
+// of matrices.
 #include "compiler/aten/families.h"
 #include "compiler/aten/registry.h"
 
@@ -34,8 +35,29 @@ Shape Axes(int64_t rank) {
   return axes;
 }
 
+// Spatial sizes: whether the window w lies on the image x in one way, of which y is made.
+bool Covers(Ints x, Ints w, const Geometry& g, Ints y) {
+  const auto all = [](Ints list, int64_t value) { return llvm::all_of(list, [&](int64_t i) { return i == value; }); };
+  return g.groups == 1 && all(g.padding, 0) && all(y, 1) && x == w;
+}
+
+// As a matrix: a row for each image, or for each of a weight's channels.
+Tensor Rows(Tensor x) { return ir::Reshape(x, {x.size(0), x.elements() / x.size(0)}); }
+
+// The sum over dim a of x and dim b of y, as a tensor of dims.
+Tensor Matrix(Tensor x, int64_t a, Tensor y, int64_t b, Shape dims) {
+  return ir::Reshape(ir::Dot(Rows(x), Rows(y), {}, {}, {a}, {b}, OpMath(x.dtype())), dims);
+}
+
+Shape Outer(int64_t rows, int64_t columns, Ints spatial) {
+  Shape dims{rows, columns};
+  dims.append(spatial.begin(), spatial.end());
+  return dims;
+}
+
 // size: the spatial sizes of the result; that of a transposed one's gradient may end before the last window that fits.
 Tensor Forward(Tensor x, Tensor w, const Geometry& g, Ints size) {
+  if (Covers(Spatial(x), Spatial(w), g, size)) return Matrix(x, 1, w, 1, Outer(x.size(0), w.size(0), size));
   const Shape ones(g.stride.size(), 1);
   Shape high;
   for (size_t d = 0; d < size.size(); ++d) {
@@ -60,6 +82,7 @@ Tensor Backwards(Tensor w, int64_t groups) {
 
 // size: the spatial sizes of the input.
 Tensor InputGradient(Tensor dy, Tensor w, const Geometry& g, Ints size) {
+  if (Covers(size, Spatial(w), g, Spatial(dy))) return Matrix(dy, 1, w, 0, Outer(dy.size(0), w.size(1), size));
   const Shape ones(g.stride.size(), 1);
   Shape low, high;
   for (size_t d = 0; d < size.size(); ++d) {
@@ -72,6 +95,7 @@ Tensor InputGradient(Tensor dy, Tensor w, const Geometry& g, Ints size) {
 
 // size: the spatial sizes of the weight.
 Tensor WeightGradient(Tensor x, Tensor dy, const Geometry& g, Ints size) {
+  if (Covers(Spatial(x), size, g, Spatial(dy))) return Matrix(dy, 0, x, 0, Outer(dy.size(1), x.size(1), size));
   const Shape ones(g.stride.size(), 1);
   Shape high;
   for (size_t d = 0; d < size.size(); ++d) {

@@ -41,28 +41,42 @@ class Padding {
   int64_t rows_, cols_, phases_;
 };
 
-// Rows [first, first + count) of y's image `image`.
+// Rows [first, first + count) of y's images [image, image + images); of all but whole images, one.
 struct Unit {
-  int64_t image, first, count;
+  int64_t image, images, first, count;
 };
 
-// How images are cut into units whose padded copies are alike.
+// How images are cut into units whose padded copies are alike, and what slides over one into parts of y's channels,
+// where there are too few units for all threads.
 struct Cutting {
-  int64_t rows, each_image, units;
+  int64_t images = 1, rows, each_image, units;
+  int64_t outs, parts;
 
-  explicit Cutting(const ConvStep& c) {
+  explicit Cutting(const ConvStep& c) : outs(c.out), parts(1) {
+    constexpr int64_t kFewPositions = 64, kMostPositions = 128, kFewChannels = 32, kPanel = 8;
+    const bool forward = c.kind == ConvStep::Kind::kForward;
+    const int64_t tasks = 2 * NumThreads();
     const int64_t row_bytes =
         c.in * Padding(c, 1).Elements(c) / Padding(c, 1).rows() * static_cast<int64_t>(sizeof(float));
     const int64_t halo = Padding(c, 1).rows() - 1;
     rows = std::max<int64_t>(1, kUnitBytes / row_bytes - halo);
-    rows = std::min({rows, std::max<int64_t>(1, c.batch * c.rows.out / (2 * NumThreads())), c.rows.out});
+    rows = std::min(
+        {rows, std::max(forward ? CeilDiv(kFewPositions, c.cols.out) : 1, c.batch * c.rows.out / tasks), c.rows.out});
     rows = CeilDiv(c.rows.out, CeilDiv(c.rows.out, rows));
     each_image = CeilDiv(c.rows.out, rows);
-    units = c.batch * each_image;
+    if (forward && each_image == 1) {
+      const int64_t fit =
+          std::min(kMostPositions / (c.rows.out * c.cols.out), kUnitBytes / (row_bytes * (rows + halo)));
+      images = std::clamp<int64_t>(fit, 1, c.batch);
+    }
+    units = CeilDiv(c.batch, images) * each_image;
+    if (!forward || units >= tasks) return;
+    outs = std::max(kFewChannels, RoundUp(CeilDiv(c.out, CeilDiv(tasks, units)), kPanel));
+    parts = CeilDiv(c.out, outs);
   }
   Unit At(const ConvStep& c, int64_t unit) const {
-    const int64_t first = unit % each_image * rows;
-    return {unit / each_image, first, std::min(rows, c.rows.out - first)};
+    const int64_t first = unit % each_image * rows, image = unit / each_image * images;
+    return {image, std::min(images, c.batch - image), first, std::min(rows, c.rows.out - first)};
   }
 };
 
@@ -98,10 +112,11 @@ template <typename T>
 void PadChannels(const ConvStep& step, const Padding& padding, const Unit& unit, const T* x, float* to) {
   const ConvStep c = InWords(step);
   const int64_t elements = padding.Elements(c), image = c.rows.in * c.cols.in;
-  for (int64_t i = 0; i < c.in; ++i) {
-    const WordRows<T> from(x + unit.image * step.in * image, i, step.in, image);
+  for (int64_t at_channel = 0; at_channel < unit.images * c.in; ++at_channel) {
+    const int64_t n = unit.image + at_channel / c.in;
+    const WordRows<T> from(x + n * step.in * image, at_channel % c.in, step.in, image);
     ForRows(c, padding, unit, [&](int64_t place, int64_t at, int64_t phase) {
-      float* const row = to + i * elements + place;
+      float* const row = to + at_channel * elements + place;
       PadRow(
           c, padding, at, phase,
           [&](int64_t col, int64_t first, int64_t count) { from.Copy(first, c.cols.stride, count, row + col); },
@@ -143,12 +158,15 @@ std::vector<int32_t> Numbers(int64_t count) {
   return numbers;
 }
 
-// Where a tap of the window finds what the positions of some rows of y see, `stride` words each.
-std::vector<int32_t> Positions(const ConvStep& c, const Padding& padding, int64_t rows, int64_t stride) {
+// Rows and columns of some images: n * image + p * row + q * position.
+std::vector<int32_t> Positions(const ConvStep& c, const Cutting& cutting, int64_t image, int64_t row,
+                               int64_t position) {
   std::vector<int32_t> positions;
-  for (int64_t p = 0; p < rows; ++p) {
-    for (int64_t q = 0; q < c.cols.out; ++q) {
-      positions.push_back(static_cast<int32_t>((p * padding.cols() + q) * stride));
+  for (int64_t n = 0; n < cutting.images; ++n) {
+    for (int64_t p = 0; p < cutting.rows; ++p) {
+      for (int64_t q = 0; q < c.cols.out; ++q) {
+        positions.push_back(static_cast<int32_t>(n * image + p * row + q * position));
+      }
     }
   }
   return positions;
@@ -171,27 +189,29 @@ void Forward(const ConvStep& step, const T* x, const T* w, float* y) {
       }
     }
   }
-  const std::vector<int32_t> cols = Positions(c, padding, cutting.rows, 1), c_cols = Numbers(cutting.rows * c.cols.out);
-  ParallelFor(cutting.units, 1, [&](int64_t begin, int64_t end) {
+  const std::vector<int32_t> cols = Positions(c, cutting, c.in * elements, padding.cols(), 1);
+  const std::vector<int32_t> c_cols = Positions(c, cutting, c.out * image, c.cols.out, 1);
+  ParallelFor(cutting.units * cutting.parts, 1, [&](int64_t begin, int64_t end) {
     thread_local KeptWords kept;
-    const Scratch padded(kept, c.in * elements);
-    for (int64_t u = begin; u < end; ++u) {
-      const Unit unit = cutting.At(c, u);
-      PadChannels(step, padding, unit, x, padded.data());
+    const Scratch padded(kept, cutting.images * c.in * elements);
+    for (int64_t task = begin; task < end; ++task) {
+      const Unit unit = cutting.At(c, task / cutting.parts);
+      const int64_t out = task % cutting.parts * cutting.outs;
+      if (task == begin || out == 0) PadChannels(step, padding, unit, x, padded.data());
       MultiplyGathered({.dtype = c.dtype,
                         .accumulate = false,
-                        .m = c.out,
-                        .n = unit.count * c.cols.out,
+                        .m = std::min(cutting.outs, c.out - out),
+                        .n = unit.images * unit.count * c.cols.out,
                         .k = depth,
                         .lda = depth,
                         .ldc = image,
-                        .a = weight.data(),
+                        .a = weight.data() + out * depth,
                         .depths = depths.data(),
                         .b = padded.data(),
                         .rows = rows.data(),
                         .cols = cols.data(),
                         .c_cols = c_cols.data(),
-                        .c = y + unit.image * c.out * image + unit.first * c.cols.out});
+                        .c = y + (unit.image * c.out + out) * image + unit.first * c.cols.out});
     }
   });
 }
@@ -205,7 +225,7 @@ void Weight(const ConvStep& step, const T* x, const T* y, float* w) {
   const int64_t taps = c.rows.kernel * c.cols.kernel, width = c.in * taps, elements = c.in * padding.Elements(c);
   const int64_t image = c.rows.out * c.cols.out, parts = std::min<int64_t>(NumThreads(), cutting.units);
   const std::vector<int32_t> depths = Numbers(cutting.rows * c.cols.out), c_cols = Numbers(width);
-  const std::vector<int32_t> rows = Positions(c, padding, cutting.rows, c.in);
+  const std::vector<int32_t> rows = Positions(c, cutting, 0, padding.cols() * c.in, c.in);
   std::vector<int32_t> cols;
   for (int64_t r = 0; r < c.rows.kernel; ++r) {
     for (int64_t s = 0; s < c.cols.kernel; ++s) {

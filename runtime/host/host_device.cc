@@ -96,7 +96,7 @@ class HostDevice final : public Device {
   }
 
   bool Convolve(const Convolution& convolution, const void* a, const void* b, float* c) override {
-    if (!PanelsFirst() || !CanConvolve(convolution)) return false;
+    if (!CanConvolve(convolution)) return false;
     if (c != nullptr) RunConv(convolution, a, b, c);
     return true;
   }

@@ -164,12 +164,20 @@ GROUPED = {
     "depthwise signal": ("conv1d", (12, 12), (90,), (4,), {"padding": 3, "groups": 12}),
     "transposed signal": ("conv_transpose1d", (6, 10), (30,), (4,), {"padding": 1, "stride": 3}),
 }
+# The window covers the image.
+COVERING = {
+    "image": ("conv2d", (12, 8), (5, 4), (5, 4), {}),
+    "point": ("conv2d", (12, 8), (1, 1), (1, 1), {"stride": 2, "dilation": 3}),
+    "signal": ("conv1d", (6, 10), (9,), (9,), {}),
+    "volume": ("conv3d", (6, 10), (2, 3, 4), (2, 3, 4), {}),
+    "transposed": ("conv_transpose2d", (12, 8), (1, 1), (4, 3), {"stride": 2}),
+}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("case", GROUPED)
-def test_convolutions_in_groups_and_of_signals(case, dtype):
-    operator, (inputs, outputs), size, kernel, arguments = GROUPED[case]
+@pytest.mark.parametrize("case", [*GROUPED.values(), *COVERING.values()], ids=[*GROUPED, *COVERING])
+def test_convolutions_in_groups_of_signals_and_whole_images(case, dtype):
+    operator, (inputs, outputs), size, kernel, arguments = case
     groups = arguments.get("groups", 1)
     outer = (inputs, outputs // groups) if "transpose" in operator else (outputs, inputs // groups)
 
@@ -181,7 +189,12 @@ def test_convolutions_in_groups_and_of_signals(case, dtype):
     generator = torch.Generator().manual_seed(0)
     shapes = (3, inputs, *size), (*outer, *kernel), (outputs,)
     close = 1e-4 if dtype == torch.float32 else 4e-2
-    check(program, *(torch.randn(shape, generator=generator).to(dtype) for shape in shapes), rtol=close, atol=close)
+    operands = [torch.randn(shape, generator=generator).to(dtype) for shape in shapes]
+    check(program, *operands, rtol=close, atol=close)
+    before = torch.tpu.metrics()["host_kernel_calls"]
+    program(*(t.detach().to("tpu") for t in operands))
+    torch.tpu.synchronize()
+    assert case not in COVERING.values() or torch.tpu.metrics()["host_kernel_calls"] == before
 
 
 RESAMPLED = {

@@ -220,6 +220,22 @@ TEST_F(HostConvolutions, StayCallsWhereTheDeviceHasNoStep) {
   EXPECT_EQ(CallsLeft(absl::StrReplaceAll(Convolution("1, 1"), {{"f32", "f64"}})), 2);
 }
 
+// A window that covers the image: products of matrices.
+TEST_F(HostConvolutions, ThatDoNotSlideAreNone) {
+  const std::string text = absl::StrReplaceAll(
+      Convolution("1, 1"),
+      {{"x3x3xf32", "x6x9xf32"},
+       {"tensor<2x8x6x9", "tensor<2x8x1x1"},
+       {"i64: 1, 1>, array<i64: 1, 1>, array<i64: 1, 1>", "i64: 1, 1>, array<i64: 0, 0>, array<i64: 1, 1>"}});
+  const auto program = CompileText(text, {.convolutions = 1});
+  ASSERT_TRUE(program.ok()) << program.status();
+  const auto plan = Plan::Parse(program->bytes);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  for (const Step& step : plan->steps) {
+    EXPECT_TRUE(step.kind == Step::Kind::kGemm || step.kind == Step::Kind::kKernel) << step.label;
+  }
+}
+
 TEST_F(HostConvolutions, AreThoseOfPlainLoops) {
   for (const int groups : {1, 2, 4}) {
     const size_t in = 4 / groups;

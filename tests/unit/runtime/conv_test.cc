@@ -114,6 +114,8 @@ const Case kCases[] = {
     {"one image of many rows", 1, 64, 8, 70, 66, 3, 1, 1, 1, 1},
     {"wide window", 1, 4, 8, 24, 24, 7, 2, 1, 3, 3},
     {"small images of a small batch", 3, 24, 40, 7, 9, 3, 1, 1, 1, 1},
+    {"one small image, many results", 1, 20, 150, 7, 7, 3, 1, 1, 1, 1},
+    {"few tiny images, many results", 5, 20, 75, 2, 3, 3, 1, 1, 1, 1},
     {"images of two blocks", 35, 6, 12, 5, 4, 3, 1, 1, 1, 1},
     {"images of three blocks", 67, 6, 12, 3, 4, 3, 1, 1, 1, 1},
     {"small images and a stride", 16, 40, 24, 8, 8, 3, 2, 1, 1, 1},
