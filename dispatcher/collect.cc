@@ -280,7 +280,8 @@ void Collected::AddAttribute(const c10::IValue& value) {
     words.push_back(static_cast<uint64_t>(value.toDevice().type()) << 16 |
                     static_cast<uint8_t>(value.toDevice().index()));
   } else {
-    TORCH_CHECK_NOT_IMPLEMENTED(false, "tpu: an argument of type ", value.type()->annotation_str(), " can't be recorded");
+    TORCH_CHECK_NOT_IMPLEMENTED(false, "tpu: an argument of type ", value.type()->annotation_str(),
+                                " can't be recorded");
   }
 }
 
