@@ -60,6 +60,21 @@ std::vector<At> SeenThrough(const ConvStep::Dim& d, int64_t r) {
   return positions;
 }
 
+// Of few images and spread elements: the images with zeros around them, so that positions differ in what they see only
+// by where they lie between the elements. Products with zeros cost less there than products of few positions.
+ConvStep Widened(const ConvStep& c) {
+  constexpr int64_t kFewImages = 16, kMostTimes = 4;
+  if (c.batch >= kFewImages || (c.rows.spread == 1 && c.cols.spread == 1)) return c;
+  ConvStep wide = c;
+  for (ConvStep::Dim* d : {&wide.rows, &wide.cols}) {
+    const int64_t last = (d->out - 1) * d->stride + (d->kernel - 1) * d->dilation - d->low;
+    const int64_t before = d->low > 0 ? CeilDiv(d->low, d->spread) : 0;
+    d->in += before + std::max<int64_t>(0, last / d->spread - (d->in - 1));
+    d->low -= before * d->spread;
+  }
+  return Product({wide.rows.in, wide.cols.in}) <= kMostTimes * c.rows.in * c.cols.in ? wide : c;
+}
+
 // Offsets of a product (GatheredBlock).
 struct TapProduct {
   std::vector<int32_t> depths, rows, cols, c_cols;
@@ -155,7 +170,7 @@ std::vector<TapProduct> ProductsOfTaps(const ConvStep& c, int64_t images) {
 
 bool CanGoByTaps(const ConvStep& step) {
   constexpr int64_t kMostOffsets = 1 << 24;
-  const ConvStep c = InWords(step);
+  const ConvStep narrow = InWords(step), c = step.kind == ConvStep::Kind::kForward ? Widened(narrow) : narrow;
   const int64_t images = ImagesTogether(c);
   // More than there are: of positions that are not alike, and of what each of them sees.
   const auto seen = [](const ConvStep::Dim& d) {
@@ -171,9 +186,12 @@ bool CanGoByTaps(const ConvStep& step) {
 
 template <typename T>
 void ForwardByTaps(const ConvStep& step, const T* x, const T* w, float* y) {
-  const ConvStep c = InWords(step);
+  const ConvStep c = Widened(InWords(step));
   const int64_t depth = c.in * c.rows.kernel * c.cols.kernel;
+  const int64_t from_image = step.rows.in * step.cols.in;
   const int64_t x_image = c.rows.in * c.cols.in, y_image = c.rows.out * c.cols.out;
+  const int64_t above = (step.rows.low - c.rows.low) / c.rows.spread;
+  const int64_t before = above * c.cols.in + (step.cols.low - c.cols.low) / c.cols.spread;
   const int64_t together = ImagesTogether(c), blocks = CeilDiv(c.batch, together);
   const auto images_of = [&](int64_t block) { return std::min(together, c.batch - block * together); };
   // Channels whose strides were a power of two would share few lines of the cache.
@@ -186,8 +204,12 @@ void ForwardByTaps(const ConvStep& step, const T* x, const T* w, float* y) {
     for (int64_t at = begin; at < end; ++at) {
       const int64_t block = at / c.in, i = at % c.in;
       ImagesInnermost(images_of(block), x_image, innermost + at * channel, [&](int64_t n, float* to) {
-        const T* const image = x + (block * together + n) * step.in * x_image;
-        WordRows<T>(image, i, step.in, x_image).Copy(0, 1, x_image, to);
+        const WordRows<T> from(x + (block * together + n) * step.in * from_image, i, step.in, from_image);
+        if (from_image == x_image) return from.Copy(0, 1, x_image, to);
+        std::fill_n(to, x_image, 0.0f);
+        for (int64_t row = 0; row < step.rows.in; ++row) {
+          from.Copy(row * step.cols.in, 1, step.cols.in, to + before + row * c.cols.in);
+        }
       });
     }
   });

@@ -1,0 +1,169 @@
+"""Kinds of models as transformers and torch.nn write them, at sizes that take milliseconds: inference of one input, and
+a training step of eight (forward, backward, AdamW, a read), against eager. Random weights and data.
+
+`untuned` is tier 1: what a program has after its first compiles. What one kind of layer costs too much stands out here.
+"""
+
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import harness
+
+VOCABULARY, LENGTH, IMAGE = 1000, 64, 64
+TEXT = {
+    "hidden_size": 128,
+    "intermediate_size": 512,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 4,
+    "vocab_size": VOCABULARY,
+}
+# torchvision's and timm's layouts of these, by what transformers calls them.
+CONVOLUTIONS = {
+    "ResNet-18": ("ResNet", {"depths": [2, 2, 2, 2], "hidden_sizes": [64, 128, 256, 512], "layer_type": "basic"}),
+    "ResNet-50": ("ResNet", {}),
+    "ConvNeXt": ("ConvNext", {"hidden_sizes": [40, 80, 160, 320], "depths": [2, 2, 6, 2]}),
+    "EfficientNet-B0": ("EfficientNet", {"width_coefficient": 1.0, "depth_coefficient": 1.0, "hidden_dim": 1280}),
+    "MobileNetV2": ("MobileNetV2", {}),
+    "RegNet": ("RegNet", {"hidden_sizes": [32, 64, 160, 384], "depths": [1, 3, 6, 6], "groups_width": 16}),
+}
+TRANSFORMERS = {
+    "BERT": ("BertModel", "BertConfig", TEXT),
+    "Llama": ("LlamaModel", "LlamaConfig", TEXT | {"num_key_value_heads": 2}),
+    "GPT-2": ("GPT2Model", "GPT2Config", {"n_embd": 128, "n_layer": 4, "n_head": 4, "vocab_size": VOCABULARY}),
+    "Mixtral": ("MixtralModel", "MixtralConfig", TEXT | {"num_key_value_heads": 2, "num_local_experts": 4}),
+    "Mamba": ("MambaModel", "MambaConfig", {"hidden_size": 128, "num_hidden_layers": 2, "vocab_size": VOCABULARY}),
+}
+
+
+def image_model(name):
+    import transformers
+
+    kind, options = CONVOLUTIONS[name]
+    return getattr(transformers, f"{kind}Model")(getattr(transformers, f"{kind}Config")(**options))
+
+
+def text_model(name):
+    import transformers
+
+    model, config, options = TRANSFORMERS[name]
+    return getattr(transformers, model)(getattr(transformers, config)(**options))
+
+
+def vit(_):
+    from transformers import ViTConfig, ViTModel
+
+    sizes = {"image_size": IMAGE, "patch_size": 8, "hidden_size": 192, "intermediate_size": 768}
+    return ViTModel(ViTConfig(num_attention_heads=3, num_hidden_layers=6, **sizes))
+
+
+def dcgan(_):
+    """The generator of Radford et al., 2015, for images of 32 x 32."""
+    from torch import nn
+
+    layers = [nn.ConvTranspose2d(64, 128, 4)]
+    for channels in (64, 32):
+        layers += [nn.BatchNorm2d(2 * channels), nn.ReLU(), nn.ConvTranspose2d(2 * channels, channels, 4, 2, 1)]
+    return nn.Sequential(*layers, nn.BatchNorm2d(32), nn.ReLU(), nn.ConvTranspose2d(32, 3, 4, 2, 1), nn.Tanh())
+
+
+def encoder(_):
+    from torch import nn
+
+    layer = nn.TransformerEncoderLayer(128, 4, 512, batch_first=True)
+    return nn.Sequential(nn.Embedding(VOCABULARY, 128), nn.TransformerEncoder(layer, 4))
+
+
+def lstm(_):
+    from torch import nn
+
+    return nn.Sequential(nn.Embedding(VOCABULARY, 128), nn.LSTM(128, 128, batch_first=True))
+
+
+def mlp(_):
+    from torch import nn
+
+    layers = [nn.Linear(64, 256)]
+    for _ in range(3):
+        layers += [nn.ReLU(), nn.Linear(256, 256)]
+    return nn.Sequential(*layers)
+
+
+def images(torch, batch):
+    return torch.randn(batch, 3, IMAGE, IMAGE)
+
+
+def text(torch, batch):
+    return torch.randint(VOCABULARY, (batch, LENGTH))
+
+
+MODELS = {
+    **{name: (image_model, images) for name in CONVOLUTIONS},
+    "ViT": (vit, images),
+    "DCGAN": (dcgan, lambda torch, batch: torch.randn(batch, 64, 1, 1)),
+    **{name: (text_model, text) for name in TRANSFORMERS},
+    "nn.TransformerEncoder": (encoder, text),
+    "LSTM": (lstm, text),
+    "MLP": (mlp, lambda torch, batch: torch.randn(8 * batch, 64)),
+}
+
+
+def first_tensor(output):
+    """Of what the model returns: a tensor, a tuple, or transformers' mapping."""
+    while not hasattr(output, "mean"):
+        output = next(iter(output.values())) if isinstance(output, dict) else output[0]
+    return output
+
+
+def inference(name):
+    def build(peer):
+        import torch
+
+        torch.manual_seed(0)
+        make, inputs = MODELS[name]
+        model, x = make(name).eval().to(harness.device_of(peer)), inputs(torch, 1).to(harness.device_of(peer))
+
+        @torch.no_grad()
+        def step():
+            return first_tensor(model(x)).mean().item()
+
+        return step
+
+    return build
+
+
+def training(name):
+    def build(peer):
+        import torch
+
+        torch.manual_seed(0)
+        make, inputs = MODELS[name]
+        model, x = make(name).train().to(harness.device_of(peer)), inputs(torch, 8).to(harness.device_of(peer))
+        optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
+
+        def step():
+            loss = first_tensor(model(x)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return loss.item()
+
+        return step
+
+    return build
+
+
+WAYS = {"inference of one": inference, "training step of eight": training}
+CASES = {f"{name}, {way}": build(name) for name in MODELS for way, build in WAYS.items()}
+
+
+def measure():
+    rows = []
+    for case in CASES:
+        times = harness.interleave("kinds", case, ("tpu", "untuned", "eager"), warm_up=100, tuned_after=300)
+        rows += harness.rows_against(case, times, {"eager": 1.0, "untuned": None})
+    return rows
+
+
+if __name__ == "__main__":
+    harness.main(measure)
