@@ -21,6 +21,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
 #include "compiler/fragment.h"
+#include "dispatcher/host_team.h"
 #include "dispatcher/layout.h"
 #include "jit/value.h"
 #include "jit/window.h"
@@ -54,6 +55,7 @@ struct HostKernel {
   // Operator::any_strides: a window of a storage is read where it lies. Other kernels get it contiguous, since some of
   // ATen's rely on what calls them in ATen for that.
   bool any_strides = false;
+  mutable TeamChoice team;  // of every run
 };
 
 // A result's place in a new tensor, or an argument that is written.

@@ -1,6 +1,7 @@
 #include "dispatcher/host_kernels.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
 #include <ATen/SparseCsrTensorUtils.h>
 #include <ATen/ThreadLocalState.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -14,6 +15,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <optional>
 #include <thread>
 #include <unordered_map>
@@ -185,6 +187,17 @@ std::vector<at::Tensor> TakeMutated(const HostKernel& kernel, const std::vector<
   return mutated;
 }
 
+// Sums depend on how many threads make them, which an engine that is fixed must not choose by the clock.
+void CallByATen(const HostKernel& kernel, const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  if (Engine::Get().fixed() || at::get_num_threads() < 2) return op.callBoxed(stack);
+  const bool alone = kernel.team.Alone();
+  std::optional<HostTeamLimit> limit;
+  if (alone) limit.emplace(1);
+  const auto start = std::chrono::steady_clock::now();
+  op.callBoxed(stack);
+  kernel.team.Took(alone, (std::chrono::steady_clock::now() - start) / std::chrono::nanoseconds(1));
+}
+
 std::vector<at::Tensor> CallKernel(Device& device, const HostKernel& kernel, const Call& call,
                                    absl::Span<const KernelInput> inputs) {
   if (kernel.seeded && DrawsPhilox(call)) {
@@ -207,7 +220,7 @@ std::vector<at::Tensor> CallKernel(Device& device, const HostKernel& kernel, con
   const std::vector<int>& written = over ? kernel.in_place_mutated : kernel.mutated;
   const std::vector<at::Tensor> mutated =
       TakeMutated(kernel, written, over || AllDonated(call, written, inputs), stack);
-  if (!MultiplyOnDevice(device, op, stack) && !ConvolveOnDevice(device, op, stack)) op.callBoxed(stack);
+  if (!MultiplyOnDevice(device, op, stack) && !ConvolveOnDevice(device, op, stack)) CallByATen(kernel, op, stack);
   std::vector<at::Tensor> results;
   for (size_t r = 0; r < stack.size(); ++r) {
     const auto* alias = schema.returns()[r].alias_info();
@@ -264,8 +277,7 @@ absl::Status RunCall(Device& device, const Call& call, absl::Span<const KernelIn
     GiveUpHostTeamLater();
   }
   at::AutoDispatchBelowADInplaceOrView guard;
-  // A team of which two threads get one core, because a compiler has another, waits for itself at every barrier. Sums
-  // depend on how many threads make them.
+  // A team of which two threads get one core, because a compiler has another, waits for itself at every barrier.
   std::optional<HostTeamLimit> beside_compilers;
   Engine& engine = Engine::Get();
   if (const int compilers = engine.pool().at_work(); compilers > 0 && !engine.fixed()) {

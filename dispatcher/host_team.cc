@@ -75,4 +75,23 @@ HostTeamLimit::~HostTeamLimit() {
   if (former_ > 0) OpenMp::Get().set_threads(former_);
 }
 
+bool TeamChoice::Alone() {
+  constexpr uint32_t kFirst = 16, kRetry = 128;  // few kernels run that often before they are compiled
+  const uint32_t run = runs_.fetch_add(1, std::memory_order_relaxed);
+  if (run < kFirst) return false;
+  const int64_t team = took_[0].load(std::memory_order_relaxed), alone = took_[1].load(std::memory_order_relaxed);
+  const bool better = alone != 0 && alone < team;
+  return run % kRetry == kFirst ? !better : better;
+}
+
+void TeamChoice::Took(bool alone, int64_t nanoseconds) {
+  constexpr int64_t kWeight = 4, kMostTimes = 2;
+  std::atomic<int64_t>& took = took_[alone];
+  const int64_t before = took.load(std::memory_order_relaxed);
+  // One run that something else held up says little.
+  const int64_t counted = before == 0 ? nanoseconds : std::min(nanoseconds, kMostTimes * before);
+  took.store(std::max<int64_t>(1, before == 0 ? counted : before + (counted - before) / kWeight),
+             std::memory_order_relaxed);
+}
+
 }  // namespace tpu

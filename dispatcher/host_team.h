@@ -9,6 +9,9 @@
 // Any thread; the first two are for streams'. Each does nothing with another OpenMP than GNU's.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
+
 namespace tpu {
 
 // Until the calling stream rests it has a team, large enough for that (some 0.1 ms, where it hasn't one).
@@ -29,6 +32,19 @@ class HostTeamLimit {
 
  private:
   int former_ = 0;
+};
+
+// Whether a kernel that runs over and over is done sooner by the calling thread alone than by its team, by what its
+// last runs took: a team that sleeps must be woken, and one beside other work waits for a core.
+class TeamChoice {
+ public:
+  // Of the run that begins.
+  bool Alone();
+  void Took(bool alone, int64_t nanoseconds);
+
+ private:
+  std::atomic<uint32_t> runs_{0};
+  std::atomic<int64_t> took_[2] = {0, 0};  // by the team, alone: about, lately; 0: not known
 };
 
 }  // namespace tpu

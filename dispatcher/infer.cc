@@ -304,7 +304,7 @@ bool MaySizeWhatItWrites(const Operator& op, at::ArrayRef<c10::IValue> arguments
 void DescribeBounded(const Operator& op, at::ArrayRef<c10::IValue> arguments, const Collected& collected, Draft& d) {
   d.signature->recordable = false;
   if (!op.mutated.empty()) return;
-  d.kernel = std::make_shared<HostKernel>(HostKernel{.op = op.recorded});
+  d.kernel = std::make_shared<HostKernel>(op.recorded);
   d.call->op = op.name;
   d.call->promoted = Promoted(op, arguments);
   DescribeArguments(op, arguments, collected, d);
@@ -349,8 +349,9 @@ SignatureRef Infer(const Operator& op, at::ArrayRef<c10::IValue> arguments, cons
     DescribeBounded(op, arguments, collected, d);
     return d.Finish();
   }
-  d.kernel =
-      std::make_shared<HostKernel>(HostKernel{.op = op.recorded, .seeded = op.seeded, .any_strides = op.any_strides});
+  d.kernel = std::make_shared<HostKernel>(op.recorded);
+  d.kernel->seeded = op.seeded;
+  d.kernel->any_strides = op.any_strides;
   if (op.functional_form && op.out.empty()) {
     d.kernel->in_place = op.op;
     d.kernel->in_place_mutated = op.mutated;

@@ -315,6 +315,38 @@ def test_a_brief_host_kernel_that_fails_is_heard_of_at_the_read():
     assert torch.linalg.inv(torch.eye(2, device="tpu")).tolist() == [[1, 0], [0, 1]]
 
 
+@pytest.mark.parametrize("sooner", ["alone", "team"])
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_host_kernels_have_the_threads_they_are_sooner_with(sooner, deterministic):
+    """By what their runs took; not where sums, which depend on how many there are, must be the same in every run."""
+    if torch.get_num_threads() < 2:
+        pytest.skip("kernels of the CPU have one thread here")
+    seen = []
+
+    def kernel(x):
+        seen.append(torch.get_num_threads())
+        time.sleep(0.003 if (seen[-1] == 1) == (sooner == "team") else 0)
+        return x + 1
+
+    library = torch.library.Library("tpu_test_streams", "FRAGMENT")
+    name = f"threads_{sooner}_{deterministic}".lower()
+    library.define(f"{name}(Tensor x) -> Tensor")
+    library.impl(name, kernel, "CPU")
+    library.impl(name, lambda x: torch.empty_like(x), "Meta")
+    torch.use_deterministic_algorithms(deterministic)
+    try:
+        x = torch.ones(3, device="tpu")
+        for _ in range(60):
+            torch.tpu.wait_for_compiles()  # beside one there is one thread
+            assert getattr(torch.ops.tpu_test_streams, name)(x).tolist() == [2, 2, 2]
+    finally:
+        torch.use_deterministic_algorithms(False)
+    if deterministic or sooner == "team":
+        assert seen.count(1) <= (0 if deterministic else 1)
+    else:
+        assert seen[-30:].count(1) == 30
+
+
 def stream_threads():
     """Those of default streams and what they made (OpenMP's, TBB's), which has the name of the thread that made it."""
     names = [task.joinpath("comm").read_text().strip() for task in pathlib.Path("/proc/self/task").iterdir()]
