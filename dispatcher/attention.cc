@@ -14,7 +14,6 @@
 #include <ATen/ops/linear.h>
 #include <ATen/ops/relu.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
-#include <c10/core/WrapDimMinimal.h>
 #include <torch/library.h>
 
 #include <array>
@@ -39,7 +38,7 @@ std::array<Tensor, 3> Heads(const Tensor& qkv, int64_t heads) {
 }
 
 std::tuple<Tensor, Tensor, Tensor> SplitHeads(const Tensor& qkv, const Tensor& bias, int64_t heads) {
-  TORCH_CHECK(qkv.dim() == 3 && qkv.size(2) % (3 * heads) == 0, "Expected (B, T, 3 D) with a D of ", heads,
+  TORCH_CHECK(heads > 0 && qkv.dim() == 3 && qkv.size(2) % (3 * heads) == 0, "Expected (B, T, 3 D) with a D of ", heads,
               " heads, got ", qkv.sizes());
   const auto [q, k, v] = Heads(qkv + bias, heads);
   const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
@@ -51,6 +50,7 @@ std::tuple<Tensor, Tensor> MultiHeadAttention(const Tensor& query, const Tensor&
                                               const Tensor& out_weight, const Tensor& out_bias,
                                               const std::optional<Tensor>& mask, bool need_weights, bool average,
                                               std::optional<int64_t> mask_type) {
+  TORCH_CHECK(heads > 0, "Expected a positive number of heads, got ", heads);
   const bool plain = query.is_same(key) && query.is_same(value) && !mask && !need_weights && query.dim() == 3 &&
                      query.size(2) == dim && qkv_weight.sizes() == at::IntArrayRef({3 * dim, dim}) &&
                      qkv_bias.sizes() == at::IntArrayRef({3 * dim}) && dim % heads == 0 && query.numel() != 0;

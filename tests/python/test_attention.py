@@ -142,6 +142,16 @@ def test_arguments_that_do_not_fit_are_the_cpus_errors(change):
     assert_same(attended("cpu"), attended("tpu"))
 
 
+def test_no_heads_are_an_error():
+    """By which the CPU's kernel divides."""
+    x, weight = torch.randn(BATCH, LENGTH, WIDTH, device="tpu"), torch.randn(3 * WIDTH, WIDTH, device="tpu")
+    arguments = weight, weight[:, 0], weight[:WIDTH], weight[:WIDTH, 0]
+    with pytest.raises(RuntimeError, match="heads"):
+        torch._native_multi_head_attention(x, x, x, WIDTH, 0, *arguments)
+    with pytest.raises(RuntimeError, match="heads"):
+        torch._transform_bias_rescale_qkv(torch.cat([x, x, x], 2), weight[:, 0], 0)
+
+
 @pytest.mark.parametrize("kind", [0, 1, 2])
 @pytest.mark.parametrize("dim", [-1, 1])
 def test_masked_softmax(kind, dim):
