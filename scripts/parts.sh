@@ -8,7 +8,7 @@ FAILED=()
 LAST_WORDS=()
 
 part() {
-  local name=$1 limit=$2 start=$SECONDS status=0 result=ok log
+  local name=$1 limit=$2 start=$SECONDS result=ok status log
   log=$(mktemp)
   echo "== $name"
   timeout --kill-after=20 "$limit" "${@:3}" 2>&1 | tee "$log"

@@ -18,43 +18,40 @@ TEXT = {
     "num_hidden_layers": 4,
     "vocab_size": VOCABULARY,
 }
-# torchvision's and timm's layouts of these, by what transformers calls them.
-CONVOLUTIONS = {
+# transformers' names, and their configurations: torchvision's and timm's layouts of the first six.
+IMAGE_MODELS = {
     "ResNet-18": ("ResNet", {"depths": [2, 2, 2, 2], "hidden_sizes": [64, 128, 256, 512], "layer_type": "basic"}),
     "ResNet-50": ("ResNet", {}),
     "ConvNeXt": ("ConvNext", {"hidden_sizes": [40, 80, 160, 320], "depths": [2, 2, 6, 2]}),
     "EfficientNet-B0": ("EfficientNet", {"width_coefficient": 1.0, "depth_coefficient": 1.0, "hidden_dim": 1280}),
     "MobileNetV2": ("MobileNetV2", {}),
     "RegNet": ("RegNet", {"hidden_sizes": [32, 64, 160, 384], "depths": [1, 3, 6, 6], "groups_width": 16}),
+    "ViT": (
+        "ViT",
+        {
+            "image_size": IMAGE,
+            "patch_size": 8,
+            "hidden_size": 192,
+            "intermediate_size": 768,
+            "num_attention_heads": 3,
+            "num_hidden_layers": 6,
+        },
+    ),
 }
-TRANSFORMERS = {
-    "BERT": ("BertModel", "BertConfig", TEXT),
-    "Llama": ("LlamaModel", "LlamaConfig", TEXT | {"num_key_value_heads": 2}),
-    "GPT-2": ("GPT2Model", "GPT2Config", {"n_embd": 128, "n_layer": 4, "n_head": 4, "vocab_size": VOCABULARY}),
-    "Mixtral": ("MixtralModel", "MixtralConfig", TEXT | {"num_key_value_heads": 2, "num_local_experts": 4}),
-    "Mamba": ("MambaModel", "MambaConfig", {"hidden_size": 128, "num_hidden_layers": 2, "vocab_size": VOCABULARY}),
+TEXT_MODELS = {
+    "BERT": ("Bert", TEXT),
+    "Llama": ("Llama", TEXT | {"num_key_value_heads": 2}),
+    "GPT-2": ("GPT2", {"n_embd": 128, "n_layer": 4, "n_head": 4, "vocab_size": VOCABULARY}),
+    "Mixtral": ("Mixtral", TEXT | {"num_key_value_heads": 2, "num_local_experts": 4}),
+    "Mamba": ("Mamba", {"hidden_size": 128, "num_hidden_layers": 2, "vocab_size": VOCABULARY}),
 }
 
 
-def image_model(name):
+def of_transformers(name):
     import transformers
 
-    kind, options = CONVOLUTIONS[name]
+    kind, options = (IMAGE_MODELS | TEXT_MODELS)[name]
     return getattr(transformers, f"{kind}Model")(getattr(transformers, f"{kind}Config")(**options))
-
-
-def text_model(name):
-    import transformers
-
-    model, config, options = TRANSFORMERS[name]
-    return getattr(transformers, model)(getattr(transformers, config)(**options))
-
-
-def vit(_):
-    from transformers import ViTConfig, ViTModel
-
-    sizes = {"image_size": IMAGE, "patch_size": 8, "hidden_size": 192, "intermediate_size": 768}
-    return ViTModel(ViTConfig(num_attention_heads=3, num_hidden_layers=6, **sizes))
 
 
 def dcgan(_):
@@ -98,34 +95,42 @@ def text(torch, batch):
 
 
 MODELS = {
-    **{name: (image_model, images) for name in CONVOLUTIONS},
-    "ViT": (vit, images),
+    **{name: (of_transformers, images) for name in IMAGE_MODELS},
     "DCGAN": (dcgan, lambda torch, batch: torch.randn(batch, 64, 1, 1)),
-    **{name: (text_model, text) for name in TRANSFORMERS},
+    **{name: (of_transformers, text) for name in TEXT_MODELS},
     "nn.TransformerEncoder": (encoder, text),
     "LSTM": (lstm, text),
     "MLP": (mlp, lambda torch, batch: torch.randn(8 * batch, 64)),
 }
 
 
-def first_tensor(output):
-    """Of what the model returns: a tensor, a tuple, or transformers' mapping."""
-    while not hasattr(output, "mean"):
-        output = next(iter(output.values())) if isinstance(output, dict) else output[0]
-    return output
+def set_up(name, batch, peer):
+    """The model on the device, and what runs it on its input: returns the first tensor of what the model returns."""
+    import torch
+
+    torch.manual_seed(0)
+    make, inputs = MODELS[name]
+    model, x = make(name).to(harness.device_of(peer)), inputs(torch, batch).to(harness.device_of(peer))
+
+    def output():
+        found = model(x)
+        while not isinstance(found, torch.Tensor):
+            found = found[0]
+        return found
+
+    return model, output
 
 
 def inference(name):
     def build(peer):
         import torch
 
-        torch.manual_seed(0)
-        make, inputs = MODELS[name]
-        model, x = make(name).eval().to(harness.device_of(peer)), inputs(torch, 1).to(harness.device_of(peer))
+        model, output = set_up(name, 1, peer)
+        model.eval()
 
         @torch.no_grad()
         def step():
-            return first_tensor(model(x)).mean().item()
+            return output().mean().item()
 
         return step
 
@@ -136,13 +141,11 @@ def training(name):
     def build(peer):
         import torch
 
-        torch.manual_seed(0)
-        make, inputs = MODELS[name]
-        model, x = make(name).train().to(harness.device_of(peer)), inputs(torch, 8).to(harness.device_of(peer))
-        optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
+        model, output = set_up(name, 8, peer)
+        optimizer = torch.optim.AdamW(model.train().parameters(), 1e-4)
 
         def step():
-            loss = first_tensor(model(x)).square().mean()
+            loss = output().square().mean()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

@@ -53,7 +53,7 @@ struct Cutting {
   int64_t outs, parts;
 
   explicit Cutting(const ConvStep& c) : outs(c.out), parts(1) {
-    constexpr int64_t kFewPositions = 64, kMostPositions = 128, kFewChannels = 32, kPanel = 8;
+    constexpr int64_t kFewPositions = 64, kMostPositions = 128, kFewChannels = 32;
     const bool forward = c.kind == ConvStep::Kind::kForward;
     const int64_t tasks = 2 * NumThreads();
     const int64_t row_bytes =
@@ -71,7 +71,7 @@ struct Cutting {
     }
     units = CeilDiv(c.batch, images) * each_image;
     if (!forward || units >= tasks) return;
-    outs = std::max(kFewChannels, RoundUp(CeilDiv(c.out, CeilDiv(tasks, units)), kPanel));
+    outs = std::max(kFewChannels, RoundUp(CeilDiv(c.out, CeilDiv(tasks, units)), kPanelRows));
     parts = CeilDiv(c.out, outs);
   }
   Unit At(const ConvStep& c, int64_t unit) const {
@@ -280,8 +280,6 @@ void Weight(const ConvStep& step, const T* x, const T* y, float* w) {
   });
 }
 
-bool IsSpread(const ConvStep& c) { return c.rows.spread > 1 || c.cols.spread > 1; }
-
 // Whether strips of padded images are the worse way: where taps are skipped that would meet zeros (of small images' or
 // between spread elements), and where there is more weight than image, of which each thread then takes its part.
 bool BetterByTaps(const ConvStep& step) {
@@ -290,7 +288,6 @@ bool BetterByTaps(const ConvStep& step) {
   const bool small = c.rows.out * c.cols.out < kSmall;
   // Panels that are hardly half full: of positions of few images that see the same taps, for each of which the weight
   // is packed; of few channels.
-  constexpr int64_t kHalfPanel = 16;
   const bool few = c.kind == ConvStep::Kind::kForward ? c.batch < kHalfPanel && c.rows.kernel * c.cols.kernel > 1
                                                       : c.in < kHalfPanel;
   const int64_t weight = c.out * c.rows.kernel * c.cols.kernel, image = Padding(c, c.rows.out).Elements(c);

@@ -12,7 +12,6 @@ namespace tpu::host {
 namespace {
 
 constexpr int64_t kBlockBytes = 1 << 19;  // of a weight or of sums that are used again, of the second level cache
-constexpr int64_t kRows = 8;              // of a panel
 
 // A tap of the window or a position of y, and an element of x: what it meets, or how much further.
 struct At {
@@ -60,11 +59,11 @@ std::vector<At> SeenThrough(const ConvStep::Dim& d, int64_t r) {
   return positions;
 }
 
-// Of few images and spread elements: the images with zeros around them, so that positions differ in what they see only
-// by where they lie between the elements. Products with zeros cost less there than products of few positions.
+// Forward, of few images and spread elements: the images with zeros around them, so that positions differ in what they
+// see only by where they lie between the elements. Products with zeros cost less there than products of few positions.
 ConvStep Widened(const ConvStep& c) {
-  constexpr int64_t kFewImages = 16, kMostTimes = 4;
-  if (c.batch >= kFewImages || (c.rows.spread == 1 && c.cols.spread == 1)) return c;
+  constexpr int64_t kMostTimes = 4;
+  if (c.kind != ConvStep::Kind::kForward || c.batch >= kHalfPanel || !IsSpread(c)) return c;
   ConvStep wide = c;
   for (ConvStep::Dim* d : {&wide.rows, &wide.cols}) {
     const int64_t last = (d->out - 1) * d->stride + (d->kernel - 1) * d->dilation - d->low;
@@ -95,14 +94,14 @@ int64_t ImagesTogether(const ConvStep& c) {
   constexpr int64_t kUsual = 16, kMost = 32;
   const int64_t usual = c.batch <= kMost ? c.batch : kUsual;
   if (c.kind == ConvStep::Kind::kWeight) return usual;
-  return std::clamp<int64_t>(c.batch * CeilDiv(c.out, kRows) / NumThreads(), 1, usual);
+  return std::clamp<int64_t>(c.batch * CeilDiv(c.out, kPanelRows) / NumThreads(), 1, usual);
 }
 
 // Of y's channels, how many a task takes whose weights or sums are `words` each.
 int64_t ChannelsOfTask(int64_t out, int64_t words) {
   const int64_t fit = kBlockBytes / static_cast<int64_t>(sizeof(float)) / std::max<int64_t>(words, 1);
   const int64_t share = CeilDiv(out, 2 * NumThreads());
-  return std::max<int64_t>(1, std::min(fit, share) / kRows) * kRows;
+  return std::max<int64_t>(1, std::min(fit, share) / kPanelRows) * kPanelRows;
 }
 
 // A channel of some images, images innermost. copy(n, to): the words of image n.
@@ -170,7 +169,7 @@ std::vector<TapProduct> ProductsOfTaps(const ConvStep& c, int64_t images) {
 
 bool CanGoByTaps(const ConvStep& step) {
   constexpr int64_t kMostOffsets = 1 << 24;
-  const ConvStep narrow = InWords(step), c = step.kind == ConvStep::Kind::kForward ? Widened(narrow) : narrow;
+  const ConvStep c = Widened(InWords(step));
   const int64_t images = ImagesTogether(c);
   // More than there are: of positions that are not alike, and of what each of them sees.
   const auto seen = [](const ConvStep::Dim& d) {
@@ -181,7 +180,7 @@ bool CanGoByTaps(const ConvStep& step) {
                               : Product({c.rows.kernel, c.cols.kernel, c.rows.out, c.cols.out, images});
   return std::max({offsets, Product({c.rows.out, c.cols.out, images}), Product({c.rows.out, c.rows.kernel}),
                    Product({c.cols.out, c.cols.kernel})}) <= kMostOffsets &&
-         Product({CeilDiv(c.batch, images), c.in, c.rows.in * c.cols.in * images + kRows}) <= kMostElements;
+         Product({CeilDiv(c.batch, images), c.in, c.rows.in * c.cols.in * images + kPanelRows}) <= kMostElements;
 }
 
 template <typename T>
@@ -195,7 +194,7 @@ void ForwardByTaps(const ConvStep& step, const T* x, const T* w, float* y) {
   const int64_t together = ImagesTogether(c), blocks = CeilDiv(c.batch, together);
   const auto images_of = [&](int64_t block) { return std::min(together, c.batch - block * together); };
   // Channels whose strides were a power of two would share few lines of the cache.
-  const int64_t channel = x_image * together + kRows;
+  const int64_t channel = x_image * together + kPanelRows;
   const WeightWords<T> weight(step, w);
   thread_local KeptWords kept_x;
   const Scratch scratch(kept_x, blocks * c.in * channel);
@@ -242,7 +241,7 @@ void WeightByTaps(const ConvStep& step, const T* x, const T* y, float* w) {
   const int64_t taps = c.rows.kernel * c.cols.kernel, width = c.in * taps;
   const int64_t x_image = c.rows.in * c.cols.in, y_image = c.rows.out * c.cols.out;
   const int64_t together = ImagesTogether(c);
-  const int64_t channel = y_image * together + kRows;
+  const int64_t channel = y_image * together + kPanelRows;
   // Positions outside, images between, channels inside: what is summed over is outside.
   thread_local KeptWords kept_x;
   const Scratch scratch(kept_x, c.batch * c.in * x_image);

@@ -26,6 +26,11 @@ inline int64_t Product(std::initializer_list<int64_t> sizes) {
   return static_cast<int64_t>(elements);
 }
 
+constexpr int64_t kPanelRows = 8;   // of A and C that a panel has
+constexpr int64_t kHalfPanel = 16;  // columns: panels of fewer cost much more than they compute
+
+inline bool IsSpread(const ConvStep& c) { return c.rows.spread > 1 || c.cols.spread > 1; }
+
 // The convolution of words (panel_gemm.h): of bf16, a word is a pair of channels where a product sums over channels, of
 // images where it sums over positions.
 inline ConvStep InWords(ConvStep c) {

@@ -1,6 +1,8 @@
 """What the tests share: running one function on both devices, and Python programs in processes of their own."""
 
+import contextlib
 import os
+import pathlib
 import subprocess
 import sys
 import textwrap
@@ -70,6 +72,15 @@ def check(function, *arguments, **tolerances):
 def nobody_waited(milliseconds):
     """For a compile. Devices without ready kernels, unlike the embedded one, compile single operations first."""
     return milliseconds == 0 or not EMBEDDED
+
+
+def threads_named(name):
+    """How many of this process's threads have the name."""
+    count = 0
+    for task in pathlib.Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            count += task.joinpath("comm").read_text().strip() == name
+    return count
 
 
 def run_python(program, environment=None, timeout=240, expect=0):

@@ -1,5 +1,6 @@
 """Threads, forks, interrupts, import, and processes that die."""
 
+import inspect
 import os
 import signal
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 import torch
 import torch.multiprocessing as multiprocessing
 import torch.nn as nn
-from helpers import run_python
+from helpers import run_python, threads_named
 
 
 def test_eight_threads():
@@ -248,25 +249,19 @@ def test_exit_does_not_wait_for_a_long_compile():
 
 
 def test_compiling_has_the_threads_it_is_given():
-    run_python(
-        """
+    program = """
         import contextlib, pathlib, time, torch
 
         def compiling():
-            count = 0
-            for task in pathlib.Path("/proc/self/task").iterdir():
-                with contextlib.suppress(OSError):  # it ended meanwhile
-                    count += (task / "comm").read_text().strip() == "tpu-compile"
-            return count
+            return threads_named("tpu-compile")
 
         torch.ones(1, device="tpu").item()
         end = time.monotonic() + 20
         while compiling() < 3 and time.monotonic() < end:  # threads name themselves
             time.sleep(0.01)
         assert compiling() == 3
-        """,
-        {"TORCH_TPU_COMPILE_THREADS": "3"},
-    )
+    """
+    run_python(inspect.getsource(threads_named) + textwrap.dedent(program), {"TORCH_TPU_COMPILE_THREADS": "3"})
 
 
 @pytest.mark.embedded_only(reason="another device compiles single operations at their first launch")
