@@ -3,43 +3,33 @@
 // projections, packed sequences and arguments that don't fit are PyTorch's.
 #include <ATen/autocast_mode.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/_thnn_fused_gru_cell.h>
-#include <ATen/ops/_thnn_fused_lstm_cell.h>
-#include <ATen/ops/add.h>
-#include <ATen/ops/addmm.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/gru_native.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/lstm_native.h>
-#include <ATen/ops/mm.h>
-#include <ATen/ops/relu.h>
 #include <ATen/ops/rnn_relu_native.h>
 #include <ATen/ops/rnn_tanh_native.h>
 #include <ATen/ops/stack.h>
-#include <ATen/ops/tanh.h>
 #include <torch/library.h>
 
 #include <tuple>
 #include <utility>
 #include <vector>
 
-#include "dispatcher/recurrent.h"
+#include "dispatcher/recurrent_steps.h"
 
 namespace tpu {
 namespace {
 
 using at::Tensor;
 using at::TensorList;
-using Cells = aten::Cells<TensorMath>;
 
-enum class Kind { kLstm, kGru, kTanh, kRelu };
-
-int64_t Gates(Kind kind) { return kind == Kind::kLstm ? 4 : kind == Kind::kGru ? 3 : 1; }
+int64_t Gates(CellKind kind) { return kind == CellKind::kLstm ? 4 : kind == CellKind::kGru ? 3 : 1; }
 
 // What torch.nn's layers are told.
 struct Options {
-  Kind kind;
+  CellKind kind;
   bool has_biases;
   int64_t num_layers;
   double dropout;
@@ -54,10 +44,6 @@ struct Options {
 // Of one direction of a layer; without biases those are undefined.
 struct Weights {
   Tensor input, hidden, input_bias, hidden_bias;
-};
-
-struct State {
-  Tensor h, c;  // c: of an LSTM
 };
 
 // Sizes may be symbols: graphs are traced for many of them.
@@ -91,55 +77,19 @@ bool Fits(const Options& o, const Tensor& input, TensorList states, TensorList p
   return true;
 }
 
-// The weight as the right side of products, in autocast's type where that is on: cast once for all steps.
-Tensor RightSide(const Tensor& weight) {
-  if (!at::autocast::is_autocast_enabled(at::kPrivateUse1)) return weight.t();
-  return at::autocast::cached_cast(at::autocast::get_autocast_dtype(at::kPrivateUse1), weight, at::kPrivateUse1).t();
+// What the steps read, in autocast's type where that is on: cast once for all of them.
+Tensor Cast(const Tensor& t) {
+  if (!at::autocast::is_autocast_enabled(at::kPrivateUse1)) return t;
+  return at::autocast::cached_cast(at::autocast::get_autocast_dtype(at::kPrivateUse1), t, at::kPrivateUse1);
 }
 
-// Whether a cell consists of operators that all can derive and trace: where forward derivatives are asked for, of which
-// PyTorch has none for its cells, and while a graph is traced, when it does not know what each cell returns.
-bool IsTakenApart(const Tensor& gates) {
-  return gates.key_set().has(c10::DispatchKey::Python) || gates._fw_grad(0).defined();
-}
-
-State LstmStep(const Tensor& input, const Tensor& hidden, const Tensor& c, bool apart) {
-  if (apart) {
-    auto [next_h, next_c, gates] = Cells::Lstm(input + hidden, c);
-    return {std::move(next_h), std::move(next_c)};
-  }
-  auto [next_h, next_c, workspace] = at::_thnn_fused_lstm_cell(input, hidden, c);
-  return {std::move(next_h), std::move(next_c)};
-}
-
-State Step(Kind kind, const Tensor& input, const State& state, const Tensor& right, const Tensor& bias) {
-  const Tensor hidden = bias.defined() ? at::addmm(bias, state.h, right) : at::mm(state.h, right);
-  const bool apart = IsTakenApart(input) || IsTakenApart(hidden);
-  if (kind == Kind::kLstm) return LstmStep(input, hidden, state.c, apart);
-  if (kind == Kind::kGru) {
-    return {
-        apart ? Cells::Gru(input, hidden, state.h)[0] : std::get<0>(at::_thnn_fused_gru_cell(input, hidden, state.h)),
-        {}};
-  }
-  const Tensor sum = input + hidden;
-  return {kind == Kind::kTanh ? sum.tanh() : sum.relu(), {}};
-}
-
-// The states h of all steps, in the order of the input's, and the last state.
-std::pair<Tensor, State> RunLayer(Kind kind, const Tensor& input, int64_t time, bool backwards, State state,
-                                  const Weights& w) {
+std::pair<Tensor, CellState> RunLayer(CellKind kind, const Tensor& input, int64_t time, bool backwards,
+                                      const CellState& first, const Weights& w) {
   // A GRU's hidden bias is no summand of its own; the others' is added once for all steps.
-  const bool sums = kind != Kind::kGru && w.input_bias.defined();
-  const std::vector<Tensor> steps =
-      at::linear(input, w.input, sums ? w.input_bias + w.hidden_bias : w.input_bias).unbind(time);
-  const Tensor right = RightSide(w.hidden), bias = sums ? Tensor() : w.hidden_bias;
-  std::vector<Tensor> outputs(steps.size());
-  for (size_t i = 0; i < steps.size(); ++i) {
-    const size_t t = backwards ? steps.size() - 1 - i : i;
-    state = Step(kind, steps[t], state, right, bias);
-    outputs[t] = state.h;
-  }
-  return {at::stack(outputs, 0), std::move(state)};
+  const bool sums = kind != CellKind::kGru && w.input_bias.defined();
+  const Tensor gates = at::linear(input, w.input, sums ? w.input_bias + w.hidden_bias : w.input_bias);
+  const Tensor bias = sums ? Tensor() : Cast(w.hidden_bias);
+  return RunSteps({kind, time, backwards, gates, Cast(w.hidden), bias, {Cast(first.h), Cast(first.c)}});
 }
 
 struct Results {
@@ -147,7 +97,7 @@ struct Results {
 };
 
 Results Run(const Options& o, const Tensor& input, TensorList states, TensorList params) {
-  const bool lstm = o.kind == Kind::kLstm;
+  const bool lstm = o.kind == CellKind::kLstm;
   const std::vector<Tensor> first_h = states[0].unbind(0), first_c = lstm ? states[1].unbind(0) : std::vector<Tensor>();
   std::vector<Tensor> last_h, last_c;
   Tensor x = input;
@@ -173,7 +123,7 @@ Results Run(const Options& o, const Tensor& input, TensorList states, TensorList
 std::tuple<Tensor, Tensor, Tensor> Lstm(const Tensor& input, TensorList hx, TensorList params, bool has_biases,
                                         int64_t num_layers, double dropout, bool train, bool bidirectional,
                                         bool batch_first) {
-  const Options o{Kind::kLstm, has_biases, num_layers, dropout, train, bidirectional, batch_first};
+  const Options o{CellKind::kLstm, has_biases, num_layers, dropout, train, bidirectional, batch_first};
   if (hx.size() != 2 || !Fits(o, input, hx, params)) {
     return at::native::lstm(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first);
   }
@@ -182,7 +132,7 @@ std::tuple<Tensor, Tensor, Tensor> Lstm(const Tensor& input, TensorList hx, Tens
 }
 
 // The layers with one state; `theirs` is PyTorch's.
-template <Kind kKind, auto theirs>
+template <CellKind kKind, auto theirs>
 std::tuple<Tensor, Tensor> OneState(const Tensor& input, const Tensor& hx, TensorList params, bool has_biases,
                                     int64_t num_layers, double dropout, bool train, bool bidirectional,
                                     bool batch_first) {
@@ -199,9 +149,9 @@ using Theirs = std::tuple<Tensor, Tensor> (*)(const Tensor&, const Tensor&, Tens
 
 void Register(torch::Library& m) {
   m.impl("lstm.input", &Lstm);
-  m.impl("gru.input", &OneState<Kind::kGru, static_cast<Theirs>(&at::native::gru)>);
-  m.impl("rnn_tanh.input", &OneState<Kind::kTanh, static_cast<Theirs>(&at::native::rnn_tanh)>);
-  m.impl("rnn_relu.input", &OneState<Kind::kRelu, static_cast<Theirs>(&at::native::rnn_relu)>);
+  m.impl("gru.input", &OneState<CellKind::kGru, static_cast<Theirs>(&at::native::gru)>);
+  m.impl("rnn_tanh.input", &OneState<CellKind::kTanh, static_cast<Theirs>(&at::native::rnn_tanh)>);
+  m.impl("rnn_relu.input", &OneState<CellKind::kRelu, static_cast<Theirs>(&at::native::rnn_relu)>);
 }
 
 // They consist of operators, above autograd and below.
