@@ -71,6 +71,8 @@ struct Call {
   // CompilerBackend::IsBoundary of this call, a stable hash of it, StructureHash, and how large its results are.
   bool boundary = false;
   bool is_view = false;  // "tpu::view"
+  // Best computed where it is read, so it stays with the next call: a view, or what widens bytes.
+  bool held = false;
   uint64_t content_hash = 0;
   uint64_t structure_hash = 0;
   int64_t result_bytes = 0;

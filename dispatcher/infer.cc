@@ -399,6 +399,13 @@ SignatureRef Infer(const Operator& op, at::ArrayRef<c10::IValue> arguments, cons
   return d.Finish();
 }
 
+// As casts of quantized weights do.
+bool WidensBytes(const Call& call) {
+  if (call.operands.size() != 1 || call.operands[0].is_scalar || call.results.size() != 1) return false;
+  const TensorType &from = call.operands[0].type, &to = call.results[0];
+  return SizeOf(from.dtype) == 1 && SizeOf(to.dtype) > 1 && from.dims == to.dims;
+}
+
 void FinishCall(Call& call) {
   uint64_t h = 1469598103934665603ull;  // FNV-1a: the same in every process
   for (const char c : call.ToString()) h = (h ^ static_cast<uint8_t>(c)) * 1099511628211ull;
@@ -415,6 +422,7 @@ void FinishCall(Call& call) {
     call.needs_program = backend.CanLower(call);
     call.alone = !call.needs_program;
   }
+  call.held = call.is_view || (WidensBytes(call) && !call.alone);
 }
 
 }  // namespace tpu

@@ -60,9 +60,9 @@ void Window::Record(const CallRef& call, absl::Span<const Operand> operands, abs
     // then.
     if (bytes_ - part_bytes_ > bytes_allowed_) CutLocked(CutReason::kMemory, call->op);
     if (call->boundary && PartNodes() >= kOpsBeforeBoundary && !PassSeam()) {
-      CutLocked(CutReason::kContent, call->op);  // held views are this call's: they stay with it
+      CutLocked(CutReason::kContent, call->op);  // what is held is this call's: it stays with it
     }
-    if (call->is_view && engine_.mode() == Mode::kFused) {
+    if (call->held && engine_.mode() == Mode::kFused) {
       results[0] = NewValue(call->value_types[0]);
       held_.push_back({call, ValueRef(operands[0].value), results[0], std::move(where)});
       return;
@@ -120,9 +120,9 @@ void Window::Place(const CallRef& call, absl::Span<const Operand> operands, absl
 }
 
 void Window::PlaceHeld() {
-  for (Held& view : held_) {
-    const Operand operand{view.operand.get(), 0};
-    Place(view.call, {&operand, 1}, {&view.result, 1}, std::move(view.where));
+  for (Held& held : held_) {
+    const Operand operand{held.operand.get(), 0};
+    Place(held.call, {&operand, 1}, {&held.result, 1}, std::move(held.where));
   }
   held_.clear();
 }

@@ -101,8 +101,8 @@ class Window {
   int64_t bytes_ = 0;          // of all results
   int64_t bytes_allowed_ = 0;  // before the window is cut
   std::vector<ValueRef> results_;
-  // Views not placed yet: they go where the next call goes, which reads them, be it in the next fragment. A view cut
-  // from its reader would be a copy.
+  // Views and widened bytes, not placed yet: they go where the next call goes, which reads them, be it in the next
+  // fragment. Cut from its reader a view would be a copy, and weights of a byte each would be written as floats.
   struct Held {
     CallRef call;
     ValueRef operand, result;

@@ -89,7 +89,7 @@ bool IsExact(Type from, Type to) {
     if (fi.getWidth() == 1) return true;
     return fi.isUnsigned() == ti.isUnsigned() && fi.getWidth() < ti.getWidth();
   }
-  if (fi && tf) return fi.getWidth() < unsigned(tf.getFPMantissaWidth());
+  if (fi && tf) return fi.getWidth() - (fi.isUnsigned() ? 0 : 1) <= unsigned(tf.getFPMantissaWidth());
   return false;
 }
 
@@ -416,6 +416,26 @@ struct ScatterOfSlices : mlir::OpRewritePattern<ScatterOp> {
   }
 };
 
+// dot(convert(transpose(a)), b): what is multiplied is turned, not what is cast, which then lies as `a` does.
+struct DotOfTurnedCast : mlir::OpRewritePattern<DotOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(DotOp op, PatternRewriter& rewriter) const override {
+    bool changed = false;
+    for (mlir::OpOperand& operand : op->getOpOperands()) {
+      auto convert = operand.get().getDefiningOp<ConvertOp>();
+      auto transpose = convert && convert->hasOneUse() ? convert.getX().getDefiningOp<TransposeOp>() : nullptr;
+      if (!transpose) continue;
+      auto type = mlir::RankedTensorType::get(TensorTypeOf(transpose.getX()).getShape(),
+                                              TensorTypeOf(operand.get()).getElementType());
+      Value cast = ConvertOp::create(rewriter, convert.getLoc(), type, transpose.getX());
+      Value turned = TransposeOp::create(rewriter, transpose.getLoc(), cast, transpose.getPermutation());
+      rewriter.modifyOpInPlace(op, [&] { operand.set(turned); });
+      changed = true;
+    }
+    return success(changed);
+  }
+};
+
 // One number into one number: slices are equal throughout, and one element of each is computed.
 struct ScatterOfSplats : mlir::OpRewritePattern<ScatterRowsOp> {
   using OpRewritePattern::OpRewritePattern;
@@ -463,7 +483,7 @@ void ScatterRowsOp::getCanonicalizationPatterns(mlir::RewritePatternSet& pattern
   patterns.add<ScatterOfSplats>(context);
 }
 void DotOp::getCanonicalizationPatterns(mlir::RewritePatternSet& patterns, mlir::MLIRContext* context) {
-  patterns.add<DotOfTranspose>(context);
+  patterns.add<DotOfTranspose, DotOfTurnedCast>(context);
 }
 
 }  // namespace tpu::ir

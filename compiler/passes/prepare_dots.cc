@@ -1,6 +1,6 @@
 // Pass prepare-dots: every dot becomes [batch.., m, k] x [batch.., k, n], either of which may be turned, by views of
-// its operands; products that no matrix library serves (integers, bool), or not well (of one row and one column),
-// become multiplications and sums.
+// its operands; products that no matrix library serves (integers, bool), or not well (of one row and one column, of few
+// rows with weights that are widened first), become multiplications and sums.
 #include <numeric>
 
 #include "compiler/ir/dialect.h"
@@ -16,6 +16,8 @@ using mlir::Value;
 using Dims = llvm::SmallVector<int64_t>;
 
 constexpr int64_t kLanes = 8;  // of a sum's vectors: where rhs has fewer columns, they lie along k instead
+// Rows for each of which a right side is widened anew while it is summed, rather than once into memory.
+constexpr int64_t kWidenedRows = 4;
 
 int64_t SizeOf(llvm::ArrayRef<int64_t> shape, llvm::ArrayRef<int64_t> dims) {
   int64_t n = 1;
@@ -55,6 +57,43 @@ bool LiesTurned(llvm::ArrayRef<int64_t> batch, llvm::ArrayRef<int64_t> first, ll
   return !first.empty() && !second.empty() && llvm::is_sorted(order);
 }
 
+// A matrix that is computed here, for one reader, from narrower elements: quantized weights.
+struct Widened {
+  bool turned;  // the narrow elements lie by the second dim, then the first
+};
+std::optional<Widened> WidenedFrom(Value v, unsigned bits) {
+  mlir::Operation* op = v.getDefiningOp();
+  const mlir::RankedTensorType type = ir::TensorTypeOf(v);
+  if (op == nullptr || !op->hasOneUse() || type.getRank() != 2) return std::nullopt;
+  if (auto transpose = mlir::dyn_cast<ir::TransposeOp>(op)) {
+    std::optional<Widened> below = WidenedFrom(transpose.getX(), bits);
+    if (below) below->turned ^= !llvm::is_sorted(transpose.getPermutation());
+    return below;
+  }
+  if (!op->hasTrait<mlir::OpTrait::Elementwise>()) return std::nullopt;
+  for (Value operand : op->getOperands()) {
+    const mlir::Type element = ir::TensorTypeOf(operand).getElementType();
+    if (mlir::isa<ir::ConvertOp>(op) && element.isIntOrFloat() && element.getIntOrFloatBitWidth() < bits) {
+      bool turned = false;
+      for (auto view = operand.getDefiningOp<ir::TransposeOp>(); view;
+           view = view.getX().getDefiningOp<ir::TransposeOp>()) {
+        turned ^= !llvm::is_sorted(view.getPermutation());
+      }
+      return Widened{turned};
+    }
+    if (const auto below = WidenedFrom(operand, bits)) return below;
+  }
+  return std::nullopt;
+}
+
+// In f32 at least, as the sums are.
+Value Wide(mlir::OpBuilder& b, mlir::Location loc, Value v) {
+  const mlir::RankedTensorType type = ir::TensorTypeOf(v);
+  auto element = mlir::dyn_cast<mlir::FloatType>(type.getElementType());
+  if (!element || element.getWidth() >= 32) return v;
+  return b.createOrFold<ir::ConvertOp>(loc, RankedTensorType::get(type.getShape(), b.getF32Type()), v);
+}
+
 // sum over k of lhs[.., m, k] * rhs[.., k, n], or rhs[.., n, k] where it is turned: of products [.., m, k, n] or
 // [.., m, n, k], along whose last dim rhs lies side by side.
 Value MultiplyAndSum(mlir::OpBuilder& b, mlir::Location loc, Value lhs, Value rhs, bool turned, mlir::Type out) {
@@ -92,14 +131,21 @@ void Prepare(ir::DotOp op) {
   const mlir::Type element = ir::TensorTypeOf(op.getLhs()).getElementType();
   const bool inner =
       SizeOf(lhs_shape, left_free) == 1 && SizeOf(rhs_shape, right_free) == 1 && (element.isF32() || element.isF64());
-  const bool library = !inner && (mlir::isa<mlir::FloatType>(element) || !element.isIntOrFloat());
+  const auto widened = op.getLhsBatch().empty() && SizeOf(lhs_shape, left_free) <= kWidenedRows &&
+                               right_free.size() == 1 && op.getRhsContract().size() == 1 && element.isIntOrFloat()
+                           ? WidenedFrom(op.getRhs(), element.getIntOrFloatBitWidth())
+                           : std::nullopt;
+  const bool library = !inner && !widened && (mlir::isa<mlir::FloatType>(element) || !element.isIntOrFloat());
   const bool turn_left = library && LiesTurned(op.getLhsBatch(), left_free, op.getLhsContract());
-  const bool turn_right = LiesTurned(op.getRhsBatch(), op.getRhsContract(), right_free) ||
-                          (!library && SizeOf(rhs_shape, right_free) < kLanes);
-  Value lhs = turn_left ? Arrange(b, loc, op.getLhs(), op.getLhsBatch(), op.getLhsContract(), left_free)
-                        : Arrange(b, loc, op.getLhs(), op.getLhsBatch(), left_free, op.getLhsContract());
-  Value rhs = turn_right ? Arrange(b, loc, op.getRhs(), op.getRhsBatch(), right_free, op.getRhsContract())
-                         : Arrange(b, loc, op.getRhs(), op.getRhsBatch(), op.getRhsContract(), right_free);
+  const bool turn_right = widened ? (op.getRhsContract()[0] == 1) != widened->turned
+                                  : LiesTurned(op.getRhsBatch(), op.getRhsContract(), right_free) ||
+                                        (!library && SizeOf(rhs_shape, right_free) < kLanes);
+  Value lhs = library ? op.getLhs() : Wide(b, loc, op.getLhs());
+  lhs = turn_left ? Arrange(b, loc, lhs, op.getLhsBatch(), op.getLhsContract(), left_free)
+                  : Arrange(b, loc, lhs, op.getLhsBatch(), left_free, op.getLhsContract());
+  Value rhs = library ? op.getRhs() : Wide(b, loc, op.getRhs());
+  rhs = turn_right ? Arrange(b, loc, rhs, op.getRhsBatch(), right_free, op.getRhsContract())
+                   : Arrange(b, loc, rhs, op.getRhsBatch(), op.getRhsContract(), right_free);
   auto left = ir::TensorTypeOf(lhs), right = ir::TensorTypeOf(rhs);
   mlir::Type out = ir::TensorTypeOf(op.getResult()).getElementType();
   Value result;

@@ -73,6 +73,16 @@ func.func @dot_of_transpose(%a: tensor<2x3xf32>, %b: tensor<4x3xf32>) -> tensor<
 }
 
 // The library writes the product as it is wanted.
+// CHECK-LABEL: @dot_of_turned_cast
+// CHECK-NEXT: tpu.convert %arg1 : (tensor<4x3xi8>) -> tensor<4x3xf32>
+// CHECK-NEXT: tpu.dot %arg0, %{{.*}} batch [] x [] contract [1] x [1]
+func.func @dot_of_turned_cast(%a: tensor<2x3xf32>, %b: tensor<4x3xi8>) -> tensor<2x4xf32> {
+  %0 = tpu.transpose %b [1, 0] : (tensor<4x3xi8>) -> tensor<3x4xi8>
+  %1 = tpu.convert %0 : (tensor<3x4xi8>) -> tensor<3x4xf32>
+  %2 = tpu.dot %a, %1 batch [] x [] contract [1] x [0] : (tensor<2x3xf32>, tensor<3x4xf32>) -> tensor<2x4xf32>
+  return %2 : tensor<2x4xf32>
+}
+
 // CHECK-LABEL: @transpose_of_dot
 // CHECK-NEXT: tpu.dot %arg1, %arg0 batch [1] x [0] contract [2] x [2] : (tensor<5x7x3xf32>, tensor<7x2x3xf32>) -> tensor<7x5x2xf32>
 // CHECK-NEXT: return

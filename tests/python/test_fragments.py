@@ -377,3 +377,13 @@ def test_a_view_stays_with_the_product_that_reads_it(metrics):
         y = y.sin()
     torch.testing.assert_close((y @ w.t()).cpu(), y.cpu() @ w.cpu().t())
     assert [c["ops"] for c in torch.tpu.explain().cuts if c["reason"] == "content"] == [20]
+
+
+@pytest.mark.embedded_only(reason="XLA fuses with products: nothing is cut in front of them")
+def test_widened_bytes_stay_with_the_product_that_reads_them(metrics):
+    x, w = torch.randn(8, 8).to("tpu"), torch.randint(-9, 9, (8, 8), dtype=torch.int8).to("tpu")
+    y = x
+    for _ in range(20):
+        y = y.sin()
+    torch.testing.assert_close((y @ w.t().float()).cpu(), y.cpu() @ w.cpu().t().float())
+    assert [c["ops"] for c in torch.tpu.explain().cuts if c["reason"] == "content"] == [20]

@@ -269,6 +269,29 @@ def test_products_by_groups(dtype, form):
     assert_same(on_both(program, *operands)[0], program(*(t.to("tpu") for t in operands), whole))
 
 
+@pytest.mark.parametrize("rows", [1, 3, 8])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_products_with_quantized_weights(dtype, rows):
+    """As torchao writes them: bytes, scaled after the product or before it, with a zero point or without."""
+
+    def program(x, w, turned, eighth, zero, scale):
+        scaled = (eighth.to(torch.float32) * scale[:, None]).to(x.dtype)
+        shifted = (w.to(x.dtype) - zero[:, None].to(x.dtype)) * scale[:, None].to(x.dtype)
+        return (
+            x @ w.t().to(x.dtype) * scale.to(x.dtype),
+            x @ turned.to(x.dtype),
+            x @ scaled.t(),
+            x @ shifted.t(),
+            torch.nn.functional.linear(x, w.to(x.dtype), scale.to(x.dtype)),
+        )
+
+    generator = torch.Generator().manual_seed(0)
+    w = torch.randint(-128, 128, (37, 80), dtype=torch.int8, generator=generator)
+    x, scale = torch.randn(rows, 80, generator=generator).div(64).to(dtype), torch.rand(37, generator=generator)
+    zero = torch.randint(-9, 9, (37,), dtype=torch.int8, generator=generator)
+    check(program, x, w, w.view(80, 37), (w / 32).to(torch.float8_e4m3fn), zero, scale)
+
+
 @pytest.mark.parametrize("right", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int32, torch.uint8])
 def test_places_in_sorted_sequences(dtype, right, metrics):

@@ -45,6 +45,44 @@ func.func @turned_integer_dot(%a: tensor<5x7xi64>, %b: tensor<9x7xi64>) -> tenso
 }
 
 // -----
+// One row and weights that are widened first: the sum reads them as they lie, a byte each.
+// CHECK-LABEL: @quantized
+// CHECK-NOT: tpu.dot
+// CHECK: tpu.convert %arg1 : (tensor<9x7xi8>) -> tensor<9x7xf32>
+// CHECK: tpu.reduce sum {{.*}} [2]
+func.func @quantized(%a: tensor<1x7xbf16>, %w: tensor<9x7xi8>) -> tensor<1x9xbf16> {
+  %0 = tpu.convert %w : (tensor<9x7xi8>) -> tensor<9x7xbf16>
+  %1 = tpu.dot %a, %0 batch [] x [] contract [1] x [1] : (tensor<1x7xbf16>, tensor<9x7xbf16>) -> tensor<1x9xbf16>
+  return %1 : tensor<1x9xbf16>
+}
+
+// -----
+// The same where they are scaled, too, and lie turned.
+// CHECK-LABEL: @scaled
+// CHECK-NOT: tpu.dot
+// CHECK: tpu.reduce sum {{.*}} [2]
+func.func @scaled(%a: tensor<2x7xf32>, %w: tensor<9x7xi8>, %s: tensor<7x9xf32>) -> tensor<2x9xf32> {
+  %0 = tpu.transpose %w [1, 0] : (tensor<9x7xi8>) -> tensor<7x9xi8>
+  %1 = tpu.convert %0 : (tensor<7x9xi8>) -> tensor<7x9xf32>
+  %2 = tpu.mul %1, %s : tensor<7x9xf32>
+  %3 = tpu.dot %a, %2 batch [] x [] contract [1] x [0] : (tensor<2x7xf32>, tensor<7x9xf32>) -> tensor<2x9xf32>
+  return %3 : tensor<2x9xf32>
+}
+
+// -----
+// Many rows, or weights that somebody else reads widened: a product.
+// CHECK-LABEL: @widened_once
+// CHECK-COUNT-2: tpu.dot
+func.func @widened_once(%a: tensor<5x7xf32>, %b: tensor<1x7xf32>, %w: tensor<9x7xi8>, %v: tensor<9x7xi8>)
+    -> (tensor<5x9xf32>, tensor<1x9xf32>, tensor<9x7xf32>) {
+  %0 = tpu.convert %w : (tensor<9x7xi8>) -> tensor<9x7xf32>
+  %1 = tpu.dot %a, %0 batch [] x [] contract [1] x [1] : (tensor<5x7xf32>, tensor<9x7xf32>) -> tensor<5x9xf32>
+  %2 = tpu.convert %v : (tensor<9x7xi8>) -> tensor<9x7xf32>
+  %3 = tpu.dot %b, %2 batch [] x [] contract [1] x [1] : (tensor<1x7xf32>, tensor<9x7xf32>) -> tensor<1x9xf32>
+  return %1, %3, %2 : tensor<5x9xf32>, tensor<1x9xf32>, tensor<9x7xf32>
+}
+
+// -----
 // CHECK-LABEL: @long_sum
 // CHECK: tpu.reduce sum {{.*}} [2]
 // CHECK: tpu.reduce sum {{.*}} [1]
