@@ -255,6 +255,23 @@ def test_pooled_to_a_size_that_does_not_divide_a_long_one():
     check(program, torch.randn(1, 2, 3001, generator=torch.Generator().manual_seed(0)), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("padding", [0, 1, 300])
+@pytest.mark.parametrize("override", [None, 7])
+def test_pooled_by_a_window_that_is_larger_than_what_it_covers(padding, override):
+    """EfficientNet pools so: what hangs over in ceil_mode is not read, nor summed."""
+
+    def program(x):
+        x = x.requires_grad_()
+        average = torch.nn.functional.avg_pool2d
+        pools = [average(x, 640, None, padding, True, counts, override) for counts in (True, False)]
+        pools += [average(x, (640, 2), (640, 1), (padding, 1), True, False, override)]
+        pools += torch.nn.functional.max_pool2d(x, 640, None, padding, 1, True, return_indices=True)
+        weighed = sum((y * torch.arange(1, y.numel() + 1, device=y.device).reshape(y.shape)).sum() for y in pools[:-1])
+        return *(y.detach() for y in pools), *torch.autograd.grad(weighed, x)
+
+    check(program, torch.randn(2, 3, 4, 5, generator=torch.Generator().manual_seed(0)))
+
+
 @pytest.mark.parametrize("number", [torch.inf, -torch.inf, torch.nan])
 def test_what_is_no_number_stays_where_it_is_weighed(number):
     """A weight of 0 for every other position would spread it over all of them."""
