@@ -1,5 +1,6 @@
-// Operators whose results' sizes depend on data. Each result is made at its largest, what there is of it in front;
-// the last result tells how much that is (CompilerBackend::Bounds). A device with host kernels leaves them to these.
+// Operators whose results' sizes, or whose reads, depend on which elements of a mask are true. A result of such a size is
+// made at its largest, what there is of it in front; the last result tells how much that is (CompilerBackend::Bounds). A
+// device with host kernels leaves them to these.
 #include "compiler/aten/families.h"
 #include "compiler/aten/registry.h"
 
@@ -59,6 +60,17 @@ Result MaskedSelect(AtenCall& c) {  // (x, mask)
   return {Packed(Flat(ir::BroadcastTo(x, *dims)), mask, running), Sizes({Last(running)})};
 }
 
+// The first elements of source, in their order, where the mask is true.
+Result MaskedScatter(AtenCall& c) {  // (x, mask, source)
+  Tensor x = c.tensor(0), mask = c.tensor(1), source = Flat(c.tensor(2));
+  const Ints dims = c.result_dims();
+  if (source.elements() == 0 || source.dtype() != x.dtype()) return Result::Decline();
+  mask = Flat(ir::BroadcastTo(mask, dims));
+  if (mask.elements() == 0) return x;
+  Tensor place = ir::Select(mask, Running(mask) - 1, Number(mask, 0));
+  return ir::Reshape(ir::Select(mask, ir::Take(source, place, 0), Flat(ir::BroadcastTo(x, dims))), dims);
+}
+
 // The first of each run of equal elements, each element's run, and their lengths. `order`: where the elements stood.
 Result Runs(AtenCall& c, Tensor x, Tensor order, bool inverse, bool counts) {
   const int64_t n = x.size(0);
@@ -96,6 +108,7 @@ Result UniqueConsecutive(AtenCall& c) {  // (x, return_inverse, return_counts, d
 void RegisterCompact(Registry& r) {
   r.Add("aten::nonzero", NonZero, kBounds | kHostKernelFirst);
   r.Add("aten::masked_select", MaskedSelect, kBounds | kHostKernelFirst);
+  r.Add("aten::masked_scatter", MaskedScatter, kHostKernelFirst);
   r.Add("aten::_unique2", Unique, kBounds | kHostKernelFirst);
   r.Add("aten::unique_consecutive", UniqueConsecutive, kBounds | kHostKernelFirst);
 }

@@ -1,4 +1,4 @@
-// Layer, RMS, group and batch normalisation, forward and backward.
+// Layer, RMS, group and batch normalisation, and that of weights, forward and backward.
 #include "compiler/aten/families.h"
 #include "compiler/aten/maths.h"
 #include "compiler/aten/registry.h"
@@ -175,6 +175,21 @@ Result GroupNormBackward(AtenCall& c) {
   return Asked(c, c.booleans(9), {ir::Reshape(dx, x.dims()), dw, ir::Sum(dy, {0, 2})});
 }
 
+// Each slice of v along dim (the first or the last) at length g.
+Result WeightNorm(AtenCall& c) {  // (v, g, dim) -> w, lengths
+  Tensor v = In(c, 0);
+  Tensor length = ir::Sqrt(ir::Sum(v * v, OtherDims(v.rank(), {c.dim(2, v.rank())}), true));
+  return {v * (ir::Reshape(In(c, 1), length.dims()) / length), ir::Reshape(length, c.result_dims(1))};
+}
+
+Result WeightNormBackward(AtenCall& c) {  // (dw, v, g, lengths, dim) -> dv, dg
+  Tensor dw = In(c, 0), v = In(c, 1);
+  Tensor along = ir::Sum(dw * v, OtherDims(v.rank(), {c.dim(4, v.rank())}), true);
+  Tensor g = ir::Reshape(In(c, 2), along.dims()), length = ir::Reshape(In(c, 3), along.dims());
+  Tensor dg = along / length;
+  return {g / length * (dw - v * (dg / length)), ir::Reshape(dg, c.result_dims(1))};
+}
+
 }  // namespace
 
 void RegisterNorm(Registry& r) {
@@ -194,6 +209,8 @@ void RegisterNorm(Registry& r) {
   r.Add({"aten::native_batch_norm_backward", "aten::batch_norm_backward"}, BatchNormBackward);
   r.Add("aten::native_group_norm", GroupNorm);
   r.Add("aten::native_group_norm_backward", GroupNormBackward);
+  r.Add("aten::_weight_norm_interface", WeightNorm);
+  r.Add("aten::_weight_norm_interface_backward", WeightNormBackward);
 }
 
 }  // namespace tpu::aten

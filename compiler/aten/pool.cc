@@ -27,6 +27,17 @@ ir::Window MakeWindow(Ints x, Ints out, Ints kernel, Ints stride, Ints padding, 
   return w;
 }
 
+// A window that stands in one place alone is cut to what it covers of x: it may be much larger, in ceil_mode.
+ir::Window Cut(ir::Window w, Ints x, Ints out) {
+  size_t n = w.window.size();
+  for (size_t i = 0; i < n; ++i) {
+    if (out[out.size() - n + i] != 1 || w.dilation[i] != 1) continue;
+    w.window[i] = std::min(x[x.size() - n + i], w.window[i] - w.low[i]);
+    w.low[i] = w.high[i] = 0;
+  }
+  return w;
+}
+
 Shape Prefix(Ints dims, size_t n) { return Shape(dims.begin(), dims.end() - n); }
 int64_t Product(Ints dims) { return std::accumulate(dims.begin(), dims.end(), int64_t{1}, std::multiplies<>()); }
 
@@ -37,6 +48,7 @@ Lowering MaxPool(size_t n) {  // (x, kernel, stride, padding, dilation, ceil_mod
     ir::Window w =
         MakeWindow(x.dims(), c.result_dims(), Spread(c.ints(1), n, 1), stride.empty() ? Shape() : Spread(stride, n, 1),
                    Spread(c.ints(3), n, 0), Spread(c.ints(4), n, 1));
+    w = Cut(w, x.dims(), c.result_dims());
     Tensor values = ir::WindowReduce(ir::ReduceKind::max, x, w);
     if (c.num_results() == 1) return values;
     return {values, ir::WindowArgReduce(ir::ExtremumKind::max, x, w)};
@@ -69,8 +81,9 @@ Average ReadAverage(AtenCall& c, int first, size_t n, Ints x, Ints out, DType dt
   Shape stride = c.ints(first + 1);
   Shape padding = Spread(c.ints(first + 2), n, 0);
   Average a;
-  a.window = MakeWindow(x, out, Spread(c.ints(first), n, 1), stride.empty() ? Shape() : Spread(stride, n, 1), padding,
-                        Shape(n, 1));
+  const ir::Window whole = MakeWindow(x, out, Spread(c.ints(first), n, 1),
+                                      stride.empty() ? Shape() : Spread(stride, n, 1), padding, Shape(n, 1));
+  a.window = Cut(whole, x, out);
   if (c.has(first + 5)) {
     a.divisor = c.emitter().Constant(dtype, static_cast<double>(c.integer(first + 5)));
     return a;
@@ -78,15 +91,16 @@ Average ReadAverage(AtenCall& c, int first, size_t n, Ints x, Ints out, DType dt
   // Positions that count: the padded input's, or the input's alone; what ceil_mode hangs over never counts.
   bool with_padding = c.boolean(first + 4, true);
   Shape area(x.end() - n, x.end());
-  ir::Window counting = a.window;
+  ir::Window counting = whole;
   for (size_t i = 0; with_padding && i < n; ++i) {
     area[i] += 2 * padding[i];
     counting.low[i] = 0;
-    counting.high[i] = std::max<int64_t>(0, a.window.high[i] - padding[i]);
+    counting.high[i] = std::max<int64_t>(0, whole.high[i] - padding[i]);
   }
+  counting = Cut(counting, area, out);
   bool uniform = llvm::all_of(counting.low, [](int64_t v) { return v == 0; }) &&
                  llvm::all_of(counting.high, [](int64_t v) { return v == 0; });
-  a.divisor = uniform ? c.emitter().Constant(dtype, static_cast<double>(Product(a.window.window)))
+  a.divisor = uniform ? c.emitter().Constant(dtype, static_cast<double>(Product(counting.window)))
                       : ir::WindowReduce(ir::ReduceKind::sum, c.emitter().Constant(dtype, 1, area), counting);
   return a;
 }

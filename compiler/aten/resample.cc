@@ -1,5 +1,5 @@
-// Upsampling: nearest (positions taken along each dim) and linear (two neighbours weighed along each dim; gradients of
-// few positions are summed by a matrix of weights).
+// Upsampling: nearest (positions taken along each dim), linear and cubic (neighbours weighed along each dim; gradients
+// of few positions are summed by a matrix of weights).
 #include <cmath>
 
 #include "compiler/aten/families.h"
@@ -17,15 +17,28 @@ double Scale(int64_t in, int64_t out, double given) {
   return static_cast<Real>(in) / static_cast<Real>(out);
 }
 
-// Where each output position of a nearest-neighbour resampling reads. exact: pixel centres are matched.
-Shape NearestPositions(int64_t in, int64_t out, double given, bool exact) {
+// Where each output position of a nearest-neighbour resampling reads. exact: pixel centres are matched. None where
+// PyTorch's kernels differ: for equal and doubled sizes some of them take no notice of a given scale.
+std::optional<Shape> NearestPositions(int64_t in, int64_t out, double given, bool exact) {
   const auto scale = static_cast<float>(Scale<float>(in, out, given));
+  const bool differ = !exact && (out == in || out == 2 * in);
   Shape positions;
   for (int64_t o = 0; o < out; ++o) {
     float at = exact ? (o + 0.5f) * scale : o * scale;
     positions.push_back(std::min<int64_t>(static_cast<int64_t>(std::floor(at)), in - 1));
+    if (differ && positions.back() != o * in / out) return std::nullopt;
   }
   return positions;
+}
+
+// Each position is read equally often, in a row.
+bool Repeats(Ints positions, int64_t in) {
+  const int64_t out = positions.size();
+  if (in == 0 || out % in != 0) return false;
+  for (int64_t o = 0; o < out; ++o) {
+    if (positions[o] != o / (out / in)) return false;
+  }
+  return true;
 }
 
 struct Nearest {
@@ -38,11 +51,10 @@ struct Nearest {
       int64_t d = x.rank() - n + i, in = x.size(d), out = c.result_dims()[d];
       bool known = !c.has(2 + i) || c.is_static(2 + i);
       if (!known) return Result::Decline();
-      double given = c.real(2 + i);
-      if (out == in) continue;
-      bool repeats = given <= 0 && out % in == 0;
-      x = repeats ? Repeat(x, d, out / in)
-                  : ir::Take(x, c.emitter().Dense(DType::kInt64, NearestPositions(in, out, given, exact)), d);
+      const std::optional<Shape> positions = NearestPositions(in, out, c.real(2 + i), exact);
+      if (!positions) return Result::Decline();
+      x = Repeats(*positions, in) ? Repeat(x, d, out / in)
+                                  : ir::Take(x, c.emitter().Dense(DType::kInt64, *positions), d);
     }
     return x;
   }
@@ -53,17 +65,17 @@ struct Nearest {
       int64_t d = dy.rank() - n + i, in = c.result_dims()[d], out = dy.size(d);
       bool known = !c.has(3 + i) || c.is_static(3 + i);
       if (!known) return Result::Decline();
-      double given = c.real(3 + i);
-      if (out == in) continue;
+      const std::optional<Shape> positions = NearestPositions(in, out, c.real(3 + i), exact);
+      if (!positions) return Result::Decline();
+      if (out == in && Repeats(*positions, in)) continue;
       Shape dims(dy.dims());
-      if (given <= 0 && out % in == 0) {
-        dims[d] = in;
+      dims[d] = in;
+      if (Repeats(*positions, in)) {
         dims.insert(dims.begin() + d + 1, out / in);
         dy = ir::Sum(ir::Reshape(dy, dims), {d + 1});
       } else {
-        dims[d] = in;
-        Tensor positions = c.emitter().Dense(DType::kInt64, NearestPositions(in, out, given, exact));
-        dy = ir::ScatterRows(ir::ScatterKind::add, c.emitter().Constant(dy.dtype(), 0, dims), positions, dy, d);
+        dy = ir::ScatterRows(ir::ScatterKind::add, c.emitter().Constant(dy.dtype(), 0, dims),
+                             c.emitter().Dense(DType::kInt64, *positions), dy, d);
       }
     }
     return dy;
@@ -71,6 +83,7 @@ struct Nearest {
 
   // Each slice along d, `times` times.
   static Tensor Repeat(Tensor x, int64_t d, int64_t times) {
+    if (times == 1) return x;
     Shape spread(x.dims()), along, merged(x.dims());
     spread.insert(spread.begin() + d + 1, times);
     for (int64_t k = 0; k < x.rank(); ++k) along.push_back(k <= d ? k : k + 1);
@@ -79,33 +92,50 @@ struct Nearest {
   }
 };
 
-struct Linear {
+// Linear and cubic: an output position weighs the two or four input positions around it.
+struct Weighed {
   static constexpr int64_t kMostSummed = 128;  // output positions, of a matrix of weights that sums gradients
 
   int n;
+  bool cubic;
 
-  // Between which input positions each of `out` output positions lies, and how far towards the higher one: [out] each,
-  // in the type `dtype`, in which PyTorch computes them.
-  struct Between {
-    Tensor low, high, share;
+  // One input position for each output position, and its weight: [out] each, in the type in which PyTorch computes
+  // positions.
+  struct Neighbour {
+    Tensor position, weight;
   };
-  static Between Neighbours(Emitter& e, DType dtype, int64_t in, int64_t out, bool corners, double given) {
+
+  llvm::SmallVector<Neighbour> Neighbours(Emitter& e, DType dtype, int64_t in, int64_t out, bool corners,
+                                          double given) const {
     const auto step = dtype == DType::kFloat64 ? &Scale<double> : &Scale<float>;
     const double scale = !corners ? step(in, out, given) : out > 1 ? step(in - 1, out - 1, 0) : 0;
     const auto last = static_cast<double>(in - 1);
     Tensor o = e.Iota(dtype, {out}, 0);
-    Tensor at = corners ? o * scale : ir::Max((o + 0.5) * scale - 0.5, 0);
-    Tensor low = ir::Min(ir::Floor(at), last);
-    return {low, ir::Min(low + 1, last), ir::Min(at - low, 1)};
+    Tensor at = corners ? o * scale : (o + 0.5) * scale - 0.5;
+    if (!cubic) at = ir::Max(at, 0);
+    Tensor low = ir::Min(ir::Floor(at), last), t = ir::Min(ir::Max(at - low, 0), 1);
+    if (!cubic) return {{low, 1.0 - t}, {ir::Min(low + 1, last), t}};
+    constexpr double kA = -0.75;
+    const auto near = [&](Tensor x) { return ((kA + 2) * x - (kA + 3)) * x * x + 1; };
+    const auto far = [&](Tensor x) { return ((kA * x - 5 * kA) * x + 8 * kA) * x - 4 * kA; };
+    const auto inside = [&](Tensor i) { return ir::Min(ir::Max(i, 0), last); };
+    return {{inside(low - 1), far(t + 1)},
+            {inside(low), near(t)},
+            {inside(low + 1), near(1.0 - t)},
+            {inside(low + 2), far(2.0 - t)}};
   }
 
   // [out, in]: the weight of each input position in each output position.
-  static Tensor Weights(const Between& b, int64_t in) {
-    const int64_t out = b.low.size(0);
-    const auto down = [&](Tensor v) { return ir::BroadcastAlong(v, {out, in}, {0}); };
-    Tensor i = b.low.emitter().Iota(b.low.dtype(), {out, in}, 1);
-    return ir::Select(ir::Eq(i, down(b.low)), down(1.0 - b.share), 0) +
-           ir::Select(ir::Eq(i, down(b.high)), down(b.share), 0);
+  static Tensor Weights(llvm::ArrayRef<Neighbour> neighbours, int64_t in) {
+    Tensor sum;
+    for (const Neighbour& b : neighbours) {
+      const Shape dims{b.position.size(0), in};
+      Tensor i = b.position.emitter().Iota(b.position.dtype(), dims, 1);
+      Tensor term =
+          ir::Select(ir::Eq(i, ir::BroadcastAlong(b.position, dims, {0})), ir::BroadcastAlong(b.weight, dims, {0}), 0);
+      sum = sum ? sum + term : term;
+    }
+    return sum;
   }
 
   // forward (x, output_size, align_corners, scales...), backward (dy, output_size, input_size, align_corners,
@@ -118,25 +148,27 @@ struct Linear {
       int64_t d = x.rank() - n + i, from = x.size(d), to = c.result_dims()[d];
       bool known = !c.has(corners + 1 + i) || c.is_static(corners + 1 + i);
       if (!known) return Result::Decline();
-      if (from == to) continue;
-      const Between b = Neighbours(c.emitter(), x.dtype(), backward ? to : from, backward ? from : to,
-                                   c.boolean(corners), c.real(corners + 1 + i));
-      if (backward && from <= kMostSummed) {
-        x = WeighAlong(x, Weights(b, to), d);
+      if (from == to) {
+        // A given scale is taken notice of by some of PyTorch's cubic kernels only.
+        if (cubic && !c.boolean(corners) && c.real(corners + 1 + i) > 0) return Result::Decline();
         continue;
       }
-      const auto position = [](Tensor v) { return ir::Convert(v, DType::kInt64); };
-      const auto weighed = [&](Tensor v, Tensor by) { return v * ir::BroadcastAlong(by, v.dims(), {d}); };
-      if (backward) {
-        Shape dims(x.dims());
-        dims[d] = to;
-        Tensor sums = c.emitter().Constant(x.dtype(), 0, dims);
-        sums = ir::ScatterRows(ir::ScatterKind::add, sums, position(b.low), weighed(x, 1.0 - b.share), d);
-        x = ir::ScatterRows(ir::ScatterKind::add, sums, position(b.high), weighed(x, b.share), d);
-      } else {
-        x = weighed(ir::Take(x, position(b.low), d), 1.0 - b.share) +
-            weighed(ir::Take(x, position(b.high), d), b.share);
+      const auto neighbours = Neighbours(c.emitter(), x.dtype(), backward ? to : from, backward ? from : to,
+                                         c.boolean(corners), c.real(corners + 1 + i));
+      if (backward && from <= kMostSummed) {
+        x = WeighAlong(x, Weights(neighbours, to), d);
+        continue;
       }
+      Shape dims(x.dims());
+      dims[d] = to;
+      Tensor sum = backward ? c.emitter().Constant(x.dtype(), 0, dims) : Tensor();
+      for (const Neighbour& b : neighbours) {
+        Tensor position = ir::Convert(b.position, DType::kInt64);
+        Tensor term = backward ? x : ir::Take(x, position, d);
+        term = term * ir::BroadcastAlong(b.weight, term.dims(), {d});
+        sum = backward ? ir::ScatterRows(ir::ScatterKind::add, sum, position, term, d) : sum ? sum + term : term;
+      }
+      x = sum;
     }
     return x;
   }
@@ -153,11 +185,14 @@ void RegisterResample(Registry& r) {
       r.Add(name, [nearest](AtenCall& c) { return nearest.Forward(c); }, kStaticScalars);
       r.Add(name + "_backward", [nearest](AtenCall& c) { return nearest.Backward(c); }, kStaticScalars);
     }
-    const char* kind[] = {"linear", "bilinear", "trilinear"};
-    std::string name = std::string("aten::upsample_") + kind[n - 1] + dims;
-    Linear linear{n};
-    r.Add(name, [linear](AtenCall& c) { return linear.Resample(c, false); }, kStaticScalars);
-    r.Add(name + "_backward", [linear](AtenCall& c) { return linear.Resample(c, true); }, kStaticScalars);
+    const char* linear[] = {"linear", "bilinear", "trilinear"};
+    for (bool cubic : {false, true}) {
+      if (cubic && n != 2) continue;
+      std::string name = std::string("aten::upsample_") + (cubic ? "bicubic" : linear[n - 1]) + dims;
+      Weighed kind{n, cubic};
+      r.Add(name, [kind](AtenCall& c) { return kind.Resample(c, false); }, kStaticScalars);
+      r.Add(name + "_backward", [kind](AtenCall& c) { return kind.Resample(c, true); }, kStaticScalars);
+    }
   }
 }
 

@@ -303,6 +303,8 @@ LAYERS = {
     "conv_groups": (lambda: nn.Conv2d(4, 8, 3, groups=2), (2, 4, 7, 7)),
     "conv_transpose": (lambda: nn.ConvTranspose2d(3, 4, 3, stride=2), (2, 3, 5, 5)),
     "conv1d": (lambda: nn.Conv1d(3, 4, 3, dilation=2), (2, 3, 9)),
+    "conv1d weight_norm": (lambda: nn.utils.parametrizations.weight_norm(nn.Conv1d(3, 4, 3)), (2, 3, 9)),
+    "conv1d weight_norm last": (lambda: nn.utils.parametrizations.weight_norm(nn.Conv1d(3, 4, 3), dim=2), (2, 3, 9)),
     "batch_norm": (lambda: nn.BatchNorm2d(3), (4, 3, 5, 5)),
     "group_norm": (lambda: nn.GroupNorm(2, 4), (2, 4, 5, 5)),
     "max_pool": (lambda: nn.MaxPool2d(2), (2, 3, 6, 6)),

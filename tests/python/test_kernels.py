@@ -201,6 +201,12 @@ def test_convolutions_in_groups_of_signals_and_whole_images(case, dtype):
 RESAMPLED = {
     "linear": [((2, 3, 5), 9), ((2, 3, 400), 1000), ((1, 2, 1000), 300), ((1, 1, 30), 30)],
     "bilinear": [((2, 3, 6, 7), (11, 3)), ((1, 2, 40, 60), (100, 33)), ((1, 2, 8, 300), (160, 40))],
+    "bicubic": [
+        ((2, 3, 6, 7), (11, 3)),
+        ((1, 2, 40, 60), (100, 33)),
+        ((1, 2, 8, 300), (160, 40)),
+        ((1, 2, 4, 5), (4, 9)),
+    ],
     "trilinear": [((1, 2, 3, 4, 5), (5, 2, 9)), ((1, 1, 20, 24, 18), (31, 40, 7))],
 }
 
@@ -209,7 +215,7 @@ RESAMPLED = {
 @pytest.mark.parametrize("mode", RESAMPLED)
 @pytest.mark.parametrize("corners", [False, True])
 def test_resampled_between_neighbours(mode, corners, dtype):
-    """Two neighbours weighed; gradients of few positions are summed by a matrix of weights."""
+    """Two neighbours weighed, or four; gradients of few positions are summed by a matrix of weights."""
     for shape, size in RESAMPLED[mode]:
 
         def program(x, size=size):
@@ -223,6 +229,23 @@ def test_resampled_between_neighbours(mode, corners, dtype):
         check(program, x, rtol=1e-4 if dtype == torch.float32 else 1e-9, atol=1e-4 if dtype == torch.float32 else 1e-9)
 
 
+@pytest.mark.parametrize("scale", [1.15, 2.1, 0.85, 2.0, 41.0])
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "linear"])
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_resampled_by_a_scale_that_sizes_do_not_tell(dims, mode, scale):
+    """Five positions by 1.15 are five, but not the same five."""
+    mode = mode if mode != "linear" else ("linear", "bilinear", "trilinear")[dims - 1]
+    scale = scale if dims == 1 else (1.0,) * (dims - 2) + (scale, 1.19)
+
+    def program(x):
+        x = x.requires_grad_()
+        resampled = torch.nn.functional.interpolate(x, scale_factor=scale, mode=mode)
+        weights = torch.arange(resampled.numel(), device=x.device).reshape(resampled.shape) % 11
+        return resampled.detach(), *torch.autograd.grad((resampled * weights).sum(), x)
+
+    check(program, torch.randn(1, 2, *(5,) * dims, generator=torch.Generator().manual_seed(0)), rtol=1e-4, atol=1e-4)
+
+
 def test_pooled_to_a_size_that_does_not_divide_a_long_one():
     def program(x):
         x = x.requires_grad_()
@@ -232,13 +255,32 @@ def test_pooled_to_a_size_that_does_not_divide_a_long_one():
     check(program, torch.randn(1, 2, 3001, generator=torch.Generator().manual_seed(0)), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("padding", [0, 1, 300])
+@pytest.mark.parametrize("override", [None, 7])
+def test_pooled_by_a_window_that_is_larger_than_what_it_covers(padding, override):
+    """EfficientNet pools so: what hangs over in ceil_mode is not read, nor summed."""
+
+    def program(x):
+        x = x.requires_grad_()
+        average = torch.nn.functional.avg_pool2d
+        pools = [average(x, 640, None, padding, True, counts, override) for counts in (True, False)]
+        pools += [average(x, (640, 2), (640, 1), (padding, 1), True, False, override)]
+        pools += torch.nn.functional.max_pool2d(x, 640, None, padding, 1, True, return_indices=True)
+        weighed = sum((y * torch.arange(1, y.numel() + 1, device=y.device).reshape(y.shape)).sum() for y in pools[:-1])
+        return *(y.detach() for y in pools), *torch.autograd.grad(weighed, x)
+
+    check(program, torch.randn(2, 3, 4, 5, generator=torch.Generator().manual_seed(0)))
+
+
 @pytest.mark.parametrize("number", [torch.inf, -torch.inf, torch.nan])
 def test_what_is_no_number_stays_where_it_is_weighed(number):
     """A weight of 0 for every other position would spread it over all of them."""
 
     def program(x):
         pools = torch.nn.functional.adaptive_avg_pool2d(x, (3, 5)), torch.nn.functional.adaptive_avg_pool1d(x[0], 13)
-        resampled = [torch.nn.functional.interpolate(x, size=(13, 5), mode=mode) for mode in ("bilinear", "area")]
+        resampled = [
+            torch.nn.functional.interpolate(x, size=(13, 5), mode=mode) for mode in ("bilinear", "bicubic", "area")
+        ]
         return *pools, *resampled
 
     x = torch.rand(1, 2, 7, 8, generator=torch.Generator().manual_seed(0))
