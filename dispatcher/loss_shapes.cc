@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <tuple>
+#include <utility>
 
 #include "dispatcher/structured.h"
 
@@ -16,6 +17,7 @@ namespace tpu {
 namespace {
 
 using Optional = std::optional<at::Tensor>;
+using Two = std::tuple<at::Tensor, at::Tensor>;
 
 // --- element by element ---
 
@@ -71,8 +73,7 @@ at::Tensor MultiMarginBackward(const at::Tensor& grad, const at::Tensor& self, c
   return at::empty_like(self, at::MemoryFormat::Contiguous);
 }
 
-std::tuple<at::Tensor, at::Tensor> MultiLabelMargin(const at::Tensor& self, const at::Tensor& target,
-                                                    int64_t reduction) {
+Two MultiLabelMargin(const at::Tensor& self, const at::Tensor& target, int64_t reduction) {
   CheckPlain(self.sizes() == target.sizes());
   return {RowsReduced(self, reduction), at::empty(target.sizes(), self.options())};
 }
@@ -81,6 +82,26 @@ at::Tensor MultiLabelMarginBackward(const at::Tensor& grad, const at::Tensor& se
   CheckPlain(self.sizes() == target.sizes() && self.sizes() == is_target.sizes() &&
              RowsReduced(self, reduction).sizes() == grad.sizes());
   return at::empty_like(self, at::MemoryFormat::Contiguous);
+}
+
+// --- of images whose every position has a class ---
+
+Two ClassesOfPositions(const at::Tensor& self, const at::Tensor& target, const Optional& weight, int64_t reduction,
+                       c10::SymInt) {
+  CheckPlain(self.is_floating_point() && self.dim() == 4 && self.numel() > 0 && target.dim() == 3 &&
+             target.scalar_type() == c10::kLong && target.size(0) == self.size(0) && target.size(1) == self.size(2) &&
+             target.size(2) == self.size(3));
+  CheckPlain(!Given(weight) ||
+             (weight->dim() == 1 && weight->size(0) == self.size(1) && weight->scalar_type() == self.scalar_type()));
+  const at::IntArrayRef each = reduction == at::Reduction::None ? target.sizes() : at::IntArrayRef();
+  return {at::empty(each, self.options()), at::empty({}, self.options())};
+}
+at::Tensor ClassesOfPositionsBackward(const at::Tensor& grad, const at::Tensor& self, const at::Tensor& target,
+                                      const Optional& weight, int64_t reduction, c10::SymInt ignored,
+                                      const at::Tensor& total) {
+  const auto [loss, sum] = ClassesOfPositions(self, target, weight, reduction, std::move(ignored));
+  CheckPlain(grad.sizes() == loss.sizes() && grad.scalar_type() == self.scalar_type() && total.numel() == 1);
+  return at::empty_like(self);
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse3, m) {
@@ -92,6 +113,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse3, m) {
   m.impl("multi_margin_loss_backward", &MultiMarginBackward);
   m.impl("multilabel_margin_loss_backward", &MultiLabelMarginBackward);
   m.impl("multilabel_margin_loss_forward", &MultiLabelMargin);
+  m.impl("nll_loss2d_backward", &ClassesOfPositionsBackward);
+  m.impl("nll_loss2d_forward", &ClassesOfPositions);
   m.impl("soft_margin_loss", &SoftMargin);
   m.impl("soft_margin_loss_backward", &SoftMarginBackward);
 }

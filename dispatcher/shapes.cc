@@ -57,6 +57,14 @@ at::Tensor Abs(const at::Tensor& self) {
   CheckPlain(self.scalar_type() != c10::kBool);
   return Elementwise({&self}, c10::toRealValueType(self.scalar_type()));
 }
+at::Tensor Angle(const at::Tensor& self) {
+  CheckPlain(self.is_complex() || self.is_floating_point());
+  return Abs(self);
+}
+at::Tensor& Conjugate(const at::Tensor& self, at::Tensor& out) {
+  CheckPlain(self.is_complex() && self.scalar_type() == out.scalar_type() && self.sizes() == out.sizes());
+  return out;
+}
 
 at::Tensor Test(const at::Tensor& self) { return Elementwise({&self}, c10::kBool); }
 at::Tensor Compare(const at::Tensor& self, const at::Tensor& other) { return Elementwise({&self, &other}, c10::kBool); }
@@ -258,6 +266,7 @@ at::Tensor& Arange(const at::Scalar& start, const at::Scalar& end, const at::Sca
                                                : at::native::compute_arange_size<double>(start, end, step)});
   return out;
 }
+at::Tensor& ArangeFromZero(const at::Scalar& end, at::Tensor& out) { return Arange(0, end, 1, out); }
 at::Tensor& Linspace(const at::Scalar& start, const at::Scalar& end, int64_t steps, at::Tensor& out) {
   CheckPlain(steps >= 0 && !start.isComplex() && !end.isComplex() && at::isFloatingType(out.scalar_type()));
   out.resize_({steps});
@@ -269,6 +278,11 @@ at::Tensor& Logspace(const at::Scalar& start, const at::Scalar& end, int64_t ste
 at::Tensor& Eye(int64_t rows, int64_t columns, at::Tensor& out) {
   CheckPlain(rows >= 0 && columns >= 0);
   out.resize_({rows, columns});
+  return out;
+}
+at::Tensor& SquareEye(int64_t rows, at::Tensor& out) { return Eye(rows, rows, out); }
+at::Tensor& Full(at::IntArrayRef sizes, const at::Scalar&, at::Tensor& out) {
+  out.resize_(sizes);
   return out;
 }
 at::Tensor Coordinates(int64_t positions, std::optional<c10::ScalarType> type) {
@@ -339,6 +353,11 @@ at::Tensor& RandomLeakyReluInPlace(at::Tensor& self, at::Tensor& noise, const at
 }
 
 at::Tensor HardTanh(const at::Tensor& self, const at::Scalar&, const at::Scalar&) { return Activation(self); }
+at::Tensor& ActivationInPlace(at::Tensor& self) {
+  CheckPlain(self.is_floating_point());
+  return self;
+}
+at::Tensor& HardTanhInPlace(at::Tensor& self, const at::Scalar&, const at::Scalar&) { return ActivationInPlace(self); }
 at::Tensor ParametricRelu(const at::Tensor& self, const at::Tensor& weight) {
   CheckPlain(self.is_floating_point() && self.scalar_type() == weight.scalar_type() &&
              at::is_expandable_to(weight.sizes(), self.sizes()));
@@ -419,6 +438,10 @@ std::tuple<at::Tensor&, at::Tensor&> KthValue(const at::Tensor& self, int64_t k,
   indices.resize_(sizes);
   return {values, indices};
 }
+std::tuple<at::Tensor&, at::Tensor&> Median(const at::Tensor& self, int64_t dim, bool keepdim, at::Tensor& values,
+                                            at::Tensor& indices) {
+  return KthValue(self, 1, dim, keepdim, values, indices);
+}
 at::Tensor SearchSorted(const at::Tensor& sorted, const at::Tensor& self, bool out_int32, bool,
                         std::optional<c10::string_view>, const std::optional<at::Tensor>& sorter) {
   CheckPlain(sorted.dim() == 1 || (sorted.dim() == self.dim() && sorted.dim() > 0 &&
@@ -470,25 +493,32 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse3, m) {
   m.impl("_scaled_dot_product_flash_attention_for_cpu_backward", &AttentionBackward);
   m.impl("_standard_gamma", &Drawn);
   m.impl("abs", &Abs);
+  m.impl("angle", &Angle);
+  m.impl("arange.out", &ArangeFromZero);
   m.impl("arange.start_out", &Arange);
   m.impl("bernoulli_.float", &DrawByOne);
   m.impl("binomial", &DrawnOfTwo);
   m.impl("cauchy_", &Draw);
   m.impl("complex.out", &Complex);
+  m.impl("conj_physical.out", &Conjugate);
   m.impl("convolution", &Convolution);
   m.impl("convolution_backward", &ConvolutionBackward);
   m.impl("count_nonzero.dim_IntList", &CountNonzero);
   m.impl("dot", &Dot);
   m.impl("exponential_", &DrawByOne);
   m.impl("eye.m_out", &Eye);
+  m.impl("eye.out", &SquareEye);
   m.impl("fill_.Scalar", &Fill);
   m.impl("flip", &Flip);
   m.impl("floor_divide", &FloorDivide);
+  m.impl("full.out", &Full);
   m.impl("geometric_", &DrawByOne);
   m.impl("glu_backward", &HalvesBackward);
   m.impl("hardswish", &Activation);
+  m.impl("hardswish_", &ActivationInPlace);
   m.impl("hardswish_backward", &ActivationBackward);
   m.impl("hardtanh", &HardTanh);
+  m.impl("hardtanh_", &HardTanhInPlace);
   m.impl("hardtanh_backward", &HardTanhBackward);
   m.impl("histc", &Histogram);
   m.impl("index_fill_.int_Scalar", &IndexFill);
@@ -510,8 +540,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse3, m) {
   m.impl("masked_fill_.Scalar", &MaskedFillScalar);
   m.impl("masked_fill_.Tensor", &MaskedFillTensor);
   m.impl("masked_scatter_", &MaskedScatter);
+  m.impl("median.dim_values", &Median);
   m.impl("mish_backward", &ActivationBackward);
   m.impl("multinomial", &Multinomial);
+  m.impl("nanmedian.dim_values", &Median);
   m.impl("native_dropout", &Dropout);
   m.impl("native_dropout_backward", &DropoutBackward);
   m.impl("normal.Tensor_Tensor", &DrawnOfTwo);

@@ -58,6 +58,23 @@ Two GridSampledBackward(const at::Tensor& grad, const at::Tensor& self, const at
           at::empty_like(grid, at::MemoryFormat::Contiguous)};
 }
 
+// Padded by what lies beside the edge.
+at::Tensor Reflected(const at::Tensor& self, at::IntArrayRef padding) {
+  CheckPlain(self.is_floating_point() && (self.dim() == 3 || self.dim() == 4) && self.numel() > 0 &&
+             padding.size() == 4);
+  std::vector<int64_t> sizes = self.sizes().vec();
+  for (size_t d = 0; d < 2; ++d) {  // columns, then rows
+    int64_t& size = sizes[sizes.size() - 1 - d];
+    CheckPlain(padding[2 * d] >= 0 && padding[2 * d + 1] >= 0 && padding[2 * d] < size && padding[2 * d + 1] < size);
+    size += padding[2 * d] + padding[2 * d + 1];
+  }
+  return at::empty(sizes, self.options().memory_format(self.suggest_memory_format()));
+}
+at::Tensor ReflectedBackward(const at::Tensor& grad, const at::Tensor& self, at::IntArrayRef padding) {
+  CheckPlain(grad.sizes() == Reflected(self, padding).sizes() && grad.scalar_type() == self.scalar_type());
+  return at::empty_like(self, self.suggest_memory_format());
+}
+
 // --- pools: of images, and of volumes (kSpatial is 3) ---
 
 template <int kSpatial>
@@ -141,6 +158,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse3, m) {
   m.impl("im2col", &Columns);
   m.impl("max_pool3d_with_indices", &MaxPooled);
   m.impl("max_pool3d_with_indices_backward", &MaxPooledBackward);
+  m.impl("reflection_pad2d", &Reflected);
+  m.impl("reflection_pad2d_backward", &ReflectedBackward);
 }
 
 }  // namespace

@@ -23,6 +23,27 @@ CALLS = {
     "arange, f32": lambda x, w: torch.arange(0.0, 1.0, 0.1, device=x.device),
     "arange the wrong way": lambda x, w: torch.arange(9, 2, device=x.device),
     "arange, out=": lambda x, w: torch.arange(6, out=torch.empty(2, 3, device=x.device)),
+    "arange to an end, out=": lambda x, w: torch.arange(6, out=torch.empty(0, dtype=torch.int32, device=x.device)),
+    "eye, out=": lambda x, w: torch.eye(2, out=torch.empty(3, 3, device=x.device).resize_(0)),
+    "full, out=": lambda x, w: torch.full((2, 2), 3.0, out=torch.empty(2, 2, device=x.device).t()),
+    "fftfreq": lambda x, w: torch.fft.fftfreq(7, 0.5, device=x.device),
+    "angle": lambda x, w: torch.angle(x.transpose(0, 1)),
+    "angle of integers": lambda x, w: torch.angle(x.detach().long()),
+    "conj_physical": lambda x, w: torch.view_as_real(torch.complex(x, x).transpose(0, 1).conj().resolve_conj()),
+    "reflected": lambda x, w: F.pad(x, (1, 2, 0, 3), mode="reflect"),
+    "reflected, channels last": lambda x, w: F.pad(x.contiguous(memory_format=LAST), (1, 0, 2, 1), mode="reflect"),
+    "reflected, one image": lambda x, w: F.pad(x[0].transpose(0, 1), (1, 0, 2, 1), mode="reflect"),
+    "reflected too far": lambda x, w: F.pad(x, (6, 0, 0, 0), mode="reflect"),
+    "hardswish in place": lambda x, w: F.hardswish((x * 2).transpose(0, 1), inplace=True),
+    "relu6 in place": lambda x, w: F.relu6((x * 2)[..., ::2], inplace=True),
+    "classes of positions": lambda x, w: F.nll_loss(x, x.detach()[:, 0].gt(0).long(), x[0, :, 0, 0].detach().abs()),
+    "classes of positions, channels last": lambda x, w: F.nll_loss(
+        x.detach().contiguous(memory_format=LAST), x.detach()[:, 0].gt(0).long(), reduction="none", ignore_index=1
+    ),
+    "classes of too few positions": lambda x, w: F.nll_loss(x, x.detach()[:, 0, 1:].gt(0).long()),
+    "median": lambda x, w: x.transpose(0, 1).median(1, keepdim=True)[0],
+    "median along a dimension that isn't there": lambda x, w: x.median(7)[0],
+    "nanmedian": lambda x, w: x.nanmedian(-1)[0],
     "linspace": lambda x, w: torch.linspace(0, 1, 5, device=x.device),
     "linspace of less than nothing": lambda x, w: torch.linspace(0, 1, -1, device=x.device),
     "eye": lambda x, w: torch.eye(3, 4, dtype=torch.int32, device=x.device),
@@ -233,6 +254,15 @@ def test_first_calls_import_nothing():
             torch.linalg.eig(x.detach())[0].abs(), F.rrelu(x, training=True),
             torch.logspace(0, 1, 5, device="tpu"), F.embedding_bag(labels[:2], x),
             F.embedding_bag(labels[:2], x.detach(), mode="max"),
+        ]
+        classes = (image > 0)[:, 0].long()
+        results += [
+            F.pad(image, (1, 1, 2, 1), mode="reflect"), F.hardswish(x * 2, inplace=True), F.relu6(x * 2, inplace=True),
+            F.cross_entropy(torch.cat([image, image], 1), classes), torch.complex(x, x).angle(),
+            x.median(1)[0], x.nanmedian(0)[0],
+            torch.fft.fftfreq(6, device="tpu"), torch.fft.hfft(torch.complex(x, x)),
+            (torch.complex(x, x).conj() * 2).real, torch.arange(3, out=torch.zeros(3, device="tpu")),
+            torch.eye(2, out=torch.zeros(2, 2, device="tpu")), torch.full((2,), 3.0, out=torch.zeros(2, device="tpu")),
         ]
         sum(r.double().sum() for r in results if r.requires_grad).backward()
         for result in results:
