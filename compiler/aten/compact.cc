@@ -1,6 +1,6 @@
-// Operators whose results' sizes, or whose reads, depend on which elements of a mask are true. A result of such a size is
-// made at its largest, what there is of it in front; the last result tells how much that is (CompilerBackend::Bounds). A
-// device with host kernels leaves them to these.
+// Operators whose results' sizes, or whose reads, depend on which elements of a mask are true. A result of such a size
+// is made at its largest, what there is of it in front; the last result tells how much that is
+// (CompilerBackend::Bounds). A device with host kernels leaves them to these.
 #include "compiler/aten/families.h"
 #include "compiler/aten/registry.h"
 

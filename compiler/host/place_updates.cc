@@ -1,16 +1,20 @@
 // Pass place-updates: marks the update_slices that write parts of a large value in place, as when gradients are written
-// into a bucket that is then sent, and makes such of concatenations whose parts are computed here.
+// into a bucket that is then sent, and makes such of concatenations whose parts are computed here, and of sums with
+// what is zero but for a small part, as the gradients of a loop's slices are.
 //
 // As part of a loop nest an update passes over the whole base, whatever little it changes. A marked one is no kernel at
 // all: the plan builder gives its result the base's memory (or a copy of it, where the base stays somebody else's) and
-// lets whatever computes src write there. Marked are chains of updates, each the only reader of the one before, from an
-// argument (or nothing) to a result of the fragment, whose windows are runs of consecutive elements that don't meet.
+// lets whatever computes src write there, where that is a run of consecutive elements; else src is copied there. Marked
+// are chains of updates, each the only reader of the one before, from an argument (or nothing) to a result of the
+// fragment, whose windows don't meet.
+#include <algorithm>
 #include <optional>
 
 #include "compiler/host/pipeline.h"
 #include "compiler/host/placement.h"
 #include "compiler/ir/types.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/Matchers.h"
 
 namespace tpu::host {
 namespace {
@@ -20,6 +24,7 @@ using mlir::Value;
 
 constexpr int64_t kLeastElements = 1 << 14;  // of the base: what is smaller costs less than a step
 constexpr int64_t kLeastShare = 2;           // a base that can't be given up is copied: not for most of it
+constexpr int64_t kLeastSpread = 8;          // so many times what is written in several runs
 
 // A part of a concatenation is worth a step of its own, if it is not just there to be copied.
 bool IsLargeAndComputed(Value part) {
@@ -55,7 +60,7 @@ bool LeavesMost(ir::UpdateSliceOp op) {
 bool Suits(ir::UpdateSliceOp op) {
   const int64_t base = ir::TensorTypeOf(op.getBase()).getNumElements();
   const int64_t src = ir::TensorTypeOf(op.getSrc()).getNumElements();
-  return base >= kLeastElements && src > 0 && OffsetOf(op);
+  return base >= kLeastElements && src > 0 && (src * kLeastSpread <= base || WindowOf(op).sizes.empty());
 }
 
 // The updates up to `last`, which must all suit, last first; empty if they don't lead to an argument or to nothing.
@@ -77,17 +82,105 @@ llvm::SmallVector<ir::UpdateSliceOp> ChainTo(ir::UpdateSliceOp last) {
   return {};
 }
 
-bool Apart(llvm::ArrayRef<ir::UpdateSliceOp> chain) {
-  llvm::SmallVector<std::pair<int64_t, int64_t>> windows;
-  for (ir::UpdateSliceOp op : chain) {
-    const int64_t begin = OffsetOf(op).value();
-    windows.push_back({begin, begin + ir::TensorTypeOf(op.getSrc()).getNumElements()});
+// Whether two updates of one shape, whose own strides are 1, replace different elements.
+bool Apart(ir::UpdateSliceOp a, ir::UpdateSliceOp b) {
+  const auto first = ir::TensorTypeOf(a.getSrc()).getShape(), second = ir::TensorTypeOf(b.getSrc()).getShape();
+  if (ir::TensorTypeOf(a.getBase()) != ir::TensorTypeOf(b.getBase())) return false;
+  for (size_t d = 0; d < first.size(); ++d) {
+    const int64_t end = a.getStart()[d] + (first[d] - 1) * a.getStride()[d];
+    if (end < b.getStart()[d] || b.getStart()[d] + (second[d] - 1) * b.getStride()[d] < a.getStart()[d]) return true;
   }
-  llvm::sort(windows);
-  for (size_t i = 1; i < windows.size(); ++i) {
-    if (windows[i].first < windows[i - 1].second) return false;
+  return false;
+}
+
+bool Apart(llvm::ArrayRef<ir::UpdateSliceOp> chain) {
+  llvm::SmallVector<std::pair<Window, ir::UpdateSliceOp>> windows;
+  for (ir::UpdateSliceOp op : chain) windows.push_back({WindowOf(op), op});
+  llvm::sort(windows, [](const auto& a, const auto& b) { return a.first.begin < b.first.begin; });
+  for (size_t i = 0; i < windows.size(); ++i) {
+    for (size_t j = i + 1; j < windows.size() && windows[j].first.begin < windows[i].first.end; ++j) {
+      if (!Apart(windows[i].second, windows[j].second)) return false;
+    }
   }
   return true;
+}
+
+// The updates to the end of the block, behind all that reads the base, which can then be given up. Not where somebody
+// reads what they make.
+void MoveToEnd(llvm::ArrayRef<ir::UpdateSliceOp> chain) {
+  llvm::SmallVector<Operation*> moved;
+  for (ir::UpdateSliceOp op : llvm::reverse(chain)) {
+    moved.push_back(op);
+    while (moved.back()->hasOneUse() && mlir::isa<ir::ReshapeOp>(*moved.back()->user_begin())) {
+      moved.push_back(*moved.back()->user_begin());
+    }
+  }
+  Operation* end = chain[0]->getBlock()->getTerminator();
+  if (llvm::any_of(moved.back()->getUsers(), [&](Operation* user) { return user != end; })) return;
+  for (Operation* op : moved) op->moveBefore(end);
+}
+
+// base + (zeros, but for src), in the type of base or rounded to it.
+struct SparseSum {
+  Value base;
+  ir::UpdateSliceOp update;
+  bool rounded = false;
+};
+
+// The value before it was widened; null if it was not.
+Value BeforeWidening(Value v, mlir::Type narrow) {
+  auto convert = v.getDefiningOp<ir::ConvertOp>();
+  return convert && convert.getX().getType() == narrow ? convert.getX() : Value();
+}
+
+std::optional<SparseSum> SparseSumOf(Operation* op) {
+  auto rounding = mlir::dyn_cast<ir::ConvertOp>(op);
+  auto add = rounding ? rounding.getX().getDefiningOp<ir::AddOp>() : mlir::dyn_cast<ir::AddOp>(op);
+  if (!add || (rounding && !add->hasOneUse())) return std::nullopt;
+  for (int zeros : {1, 0}) {
+    SparseSum sum{add->getOperand(1 - zeros), add->getOperand(zeros).getDefiningOp<ir::UpdateSliceOp>(), false};
+    if (rounding) {
+      const Value base = BeforeWidening(sum.base, op->getResult(0).getType());
+      const Value part = BeforeWidening(add->getOperand(zeros), op->getResult(0).getType());
+      if (!base || !part || !add->getOperand(zeros).hasOneUse()) continue;
+      sum = {base, part.getDefiningOp<ir::UpdateSliceOp>(), true};
+    }
+    if (!sum.update || !sum.update->hasOneUse() || !Suits(sum.update) ||
+        !mlir::matchPattern(sum.update.getBase(), mlir::m_AnyZeroFloat()) ||
+        !llvm::all_of(sum.update.getStride(), [](int64_t stride) { return stride == 1; }) ||
+        ir::TensorTypeOf(sum.update.getSrc()).getNumElements() * kLeastSpread >
+            ir::TensorTypeOf(sum.base).getNumElements()) {
+      continue;
+    }
+    return sum;
+  }
+  return std::nullopt;
+}
+
+// The part alone is added, and written over its place.
+void AddPart(Operation* op, const SparseSum& sum) {
+  mlir::OpBuilder b(op);
+  const mlir::Location loc = op->getLoc();
+  ir::UpdateSliceOp part = sum.update;
+  const mlir::RankedTensorType type = ir::TensorTypeOf(part.getSrc());
+  llvm::SmallVector<int64_t> limit;
+  for (auto [start, size] : llvm::zip(part.getStart(), type.getShape())) limit.push_back(start + size);
+  // What earlier updates of other parts leave alone is read from where they begin.
+  Value base = sum.base;
+  for (auto former = base.getDefiningOp<ir::UpdateSliceOp>(); former && Apart(former, part);
+       former = base.getDefiningOp<ir::UpdateSliceOp>()) {
+    base = former.getBase();
+  }
+  const auto wide = [&](Value v) -> Value {
+    const auto widened = mlir::RankedTensorType::get(type.getShape(), b.getF32Type());
+    return sum.rounded ? ir::ConvertOp::create(b, loc, widened, v).getResult() : v;
+  };
+  const Value old = ir::SliceOp::create(b, loc, base, part.getStart(), limit, part.getStride());
+  Value added = ir::AddOp::create(b, loc, wide(old), wide(part.getSrc()));
+  if (sum.rounded) added = ir::ConvertOp::create(b, loc, type, added);
+  op->getResult(0).replaceAllUsesWith(ir::UpdateSliceOp::create(b, loc, ir::TensorTypeOf(sum.base), sum.base, added,
+                                                                part.getStart(), part.getStride()));
+  op->erase();
 }
 
 struct PlaceUpdates : mlir::PassWrapper<PlaceUpdates, mlir::OperationPass<mlir::func::FuncOp>> {
@@ -102,13 +195,17 @@ struct PlaceUpdates : mlir::PassWrapper<PlaceUpdates, mlir::OperationPass<mlir::
       if (op && JoinsRuns(op) && llvm::all_of(op.getInputs(), IsLargeAndComputed)) concats.insert(op);
     }
     for (Operation* op : concats) Spread(mlir::cast<ir::ConcatOp>(op));
+    for (Operation& op : llvm::make_early_inc_range(getOperation().getBody().front())) {
+      if (const auto sum = SparseSumOf(&op)) AddPart(&op, *sum);
+    }
     llvm::SmallPtrSet<Operation*, 4> seen;
     for (Value result : terminator->getOperands()) {
       auto last = BytesSource(result).getDefiningOp<ir::UpdateSliceOp>();
       if (!last || !seen.insert(last).second) continue;
       const llvm::SmallVector<ir::UpdateSliceOp> chain = ChainTo(last);
-      if (!Apart(chain)) continue;
+      if (chain.empty() || !Apart(chain)) continue;
       for (ir::UpdateSliceOp op : chain) op.setInPlace(true);
+      if (llvm::any_of(chain, [](ir::UpdateSliceOp op) { return !WindowOf(op).sizes.empty(); })) MoveToEnd(chain);
     }
   }
 };
@@ -123,18 +220,29 @@ Value BytesSource(Value v) {
   return v;
 }
 
-std::optional<int64_t> OffsetOf(ir::UpdateSliceOp op) {
+Window WindowOf(ir::UpdateSliceOp op) {
   const llvm::ArrayRef<int64_t> base = ir::TensorTypeOf(op.getBase()).getShape();
   const llvm::ArrayRef<int64_t> src = ir::TensorTypeOf(op.getSrc()).getShape();
-  int64_t offset = 0, unit = 1;
-  bool whole = true;  // of the dims further in
-  for (size_t d = base.size(); d-- > 0;) {
-    if (src[d] != 1 && (!whole || op.getStride()[d] != 1)) return std::nullopt;
-    whole &= src[d] == base[d];
-    offset += op.getStart()[d] * unit;
-    unit *= base[d];
+  Window window;
+  int64_t unit = 1;
+  for (size_t d = base.size(); d-- > 0; unit *= base[d]) {
+    const int64_t stride = op.getStride()[d] * unit;
+    window.begin += op.getStart()[d] * unit;
+    window.end += (src[d] - 1) * stride;
+    if (src[d] == 1) continue;
+    if (window.sizes.empty() && stride == window.run) {
+      window.run *= src[d];
+    } else if (!window.sizes.empty() && stride == window.strides.back() * window.sizes.back()) {
+      window.sizes.back() *= src[d];
+    } else {
+      window.sizes.push_back(src[d]);
+      window.strides.push_back(stride);
+    }
   }
-  return offset;
+  window.end += window.begin + 1;
+  std::reverse(window.sizes.begin(), window.sizes.end());
+  std::reverse(window.strides.begin(), window.strides.end());
+  return window;
 }
 
 std::unique_ptr<mlir::Pass> CreatePlaceUpdatesPass() { return std::make_unique<PlaceUpdates>(); }

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 
 #include "compiler/ir/dialect.h"
 
@@ -12,7 +11,12 @@ namespace tpu::host {
 // The value whose bytes v's are: through reshapes and bitcasts.
 mlir::Value BytesSource(mlir::Value v);
 
-// The first element of base that the update replaces, where it replaces a run of consecutive ones.
-std::optional<int64_t> OffsetOf(ir::UpdateSliceOp op);
+// Where an update's elements go in its base, in elements: runs of consecutive ones, each to a place of its own.
+struct Window {
+  int64_t begin = 0, end = 0;  // of all that it replaces
+  int64_t run = 1;
+  llvm::SmallVector<int64_t> sizes, strides;  // of the runs, outermost first; none: one run
+};
+Window WindowOf(ir::UpdateSliceOp op);  // of elements
 
 }  // namespace tpu::host

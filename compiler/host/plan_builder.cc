@@ -148,8 +148,10 @@ void Builder::FindPlaces() {
       last = (*last.getUsers().begin())->getResult(0);  // the next update, or a reshape on the way to it
     }
     const uint64_t element = BytesOf(update.getSrc()) / ir::TensorTypeOf(update.getSrc()).getNumElements();
-    const Place place{last, *OffsetOf(update) * element, BytesOf(update.getSrc())};
+    const Window window = WindowOf(update);
+    const Place place{last, window.begin * element, (window.end - window.begin) * element};
     places_[update] = place;
+    if (!window.sizes.empty()) continue;
     const Value source = BytesSource(update.getSrc());
     const bool aligned = place.offset % kAlignment == 0 || place.bytes < static_cast<uint64_t>(kNonTemporalBytes);
     if (!output_of_.count(source) && aligned) computed_at_.try_emplace(source, update);
@@ -197,6 +199,12 @@ void Builder::AddUpdate(ir::UpdateSliceOp op) {
   step.kind = Step::Kind::kCopy;
   step.label = "update";
   step.slots = {SlotOf(op.getSrc()), NewSlot(slot)};
+  if (const Window window = WindowOf(op); !window.sizes.empty()) {
+    const int64_t element = ir::BytesOf(ir::TensorTypeOf(op.getSrc()).getElementType());
+    step.copy.run = window.run * element;
+    step.copy.sizes.assign(window.sizes.begin(), window.sizes.end());
+    for (int64_t stride : window.strides) step.copy.strides.push_back(stride * element);
+  }
   AddStep(std::move(step), 1);
 }
 

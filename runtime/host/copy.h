@@ -4,10 +4,17 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+
+#include "absl/types/span.h"
 
 namespace tpu::host {
 
 // The two do not overlap, unless they are the same.
 void CopyBytes(void* to, const void* from, size_t bytes);
+
+// Runs of `run` bytes that follow each other in `from`, each to its place: counted row-major, `strides` bytes apart.
+void CopyRuns(void* to, const void* from, int64_t run, absl::Span<const int64_t> sizes,
+              absl::Span<const int64_t> strides);
 
 }  // namespace tpu::host

@@ -309,7 +309,12 @@ absl::Status PlanExecutable::RunStep(const Step& step, Frame& frame, const NodeR
       break;
     }
     case Step::Kind::kCopy:
-      CopyBytes(frame.slots[step.slots[1]], frame.slots[step.slots[0]], plan_.slots[step.slots[0]].bytes);
+      if (step.copy.sizes.empty()) {
+        CopyBytes(frame.slots[step.slots[1]], frame.slots[step.slots[0]], plan_.slots[step.slots[0]].bytes);
+      } else {
+        CopyRuns(frame.slots[step.slots[1]], frame.slots[step.slots[0]], step.copy.run, step.copy.sizes,
+                 step.copy.strides);
+      }
       break;
     case Step::Kind::kConv:
       RunConv(step.conv, frame.slots[step.slots[0]], frame.slots[step.slots[1]],

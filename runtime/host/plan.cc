@@ -12,7 +12,7 @@
 namespace tpu::host {
 namespace {
 
-constexpr std::string_view kMagic = "TPUHOST8";
+constexpr std::string_view kMagic = "TPUHOST9";
 
 // Writing and reading share one description of the format (the Visit functions): a field can't be in one alone.
 // Numbers take 64 bits each, whatever their type.
@@ -172,6 +172,7 @@ void Visit(V& v, Some<Step> auto& s) {
       v(s.call.node), v(s.call.num_inputs);
       break;
     case Step::Kind::kCopy:
+      v(s.copy.run), v(s.copy.sizes), v(s.copy.strides);
       break;
     case Step::Kind::kConv:
       v(s.conv);

@@ -97,8 +97,12 @@ struct CallStep {
   uint32_t num_inputs = 0;
 };
 
-// slots: {source, destination}; copies slot bytes.
-struct CopyStep {};
+// slots: {source, destination}. Copies the source's bytes, one after the other; where there are `sizes`, every `run` of
+// them to a place of its own: counted row-major, `strides` bytes apart in each dim.
+struct CopyStep {
+  int64_t run = 0;
+  std::vector<int64_t> sizes, strides;
+};
 
 struct Step {
   enum class Kind : uint8_t { kKernel, kGemm, kCall, kCopy, kConv };
@@ -109,6 +113,7 @@ struct Step {
   GemmStep gemm;
   ConvStep conv;
   CallStep call;
+  CopyStep copy;
 };
 
 // Position-independent object code of one kernel, symbol "kernel": void(void** pointers, int64_t begin, int64_t end).

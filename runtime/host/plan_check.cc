@@ -137,14 +137,28 @@ class Checker {
         return CallOutputs(i, s);
       case Step::Kind::kCopy:
         if (s.slots.size() != 2) return Bad("step ", i, " copies among ", s.slots.size(), " operands");
-        if (plan_.slots[s.slots[0]].bytes > plan_.slots[s.slots[1]].bytes) {
-          return Bad("step ", i, " copies more than its destination holds");
-        }
+        if (absl::Status status = Copy(i, s); !status.ok()) return status;
         return Writable(i, plan_.slots[s.slots[1]]);
       case Step::Kind::kConv:
         return Conv(i, s);
     }
     return Bad("step ", i, " of unknown kind");
+  }
+
+  absl::Status Copy(size_t i, const Step& s) const {
+    const uint64_t from = plan_.slots[s.slots[0]].bytes, to = plan_.slots[s.slots[1]].bytes;
+    const auto beyond = [&] { return Bad("step ", i, " copies more than its destination holds"); };
+    if (s.copy.sizes.empty()) return from > to ? beyond() : absl::OkStatus();
+    if (s.copy.run < 1 || s.copy.strides.size() != s.copy.sizes.size()) return Bad("step ", i, " copies no runs");
+    __int128 bytes = s.copy.run, last = s.copy.run;
+    for (size_t d = 0; d < s.copy.sizes.size(); ++d) {
+      if (s.copy.sizes[d] < 1 || s.copy.strides[d] < 0) return Bad("step ", i, " has a negative stride or no runs");
+      bytes *= s.copy.sizes[d];
+      last += static_cast<__int128>(s.copy.sizes[d] - 1) * s.copy.strides[d];
+      if (bytes > static_cast<__int128>(from)) return Bad("step ", i, " copies more than its source holds");
+      if (last > static_cast<__int128>(to)) return beyond();
+    }
+    return absl::OkStatus();
   }
 
   absl::Status CallOutputs(size_t i, const Step& s) {

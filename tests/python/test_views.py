@@ -382,3 +382,44 @@ def test_what_nobody_wrote_is_filled_while_algorithms_are_deterministic(dtype):
         check(fresh, torch.ones(3, dtype=dtype))
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_gradients_of_a_loops_slices_are_added_to_their_parts(dtype):
+    """Each is zeros but for its slice; a step of the loop must not cost the whole."""
+
+    def program(x, w):
+        x = x.clone().requires_grad_()
+        state, states = torch.zeros_like(x[:, :, 0]), []
+        for i in range(x.size(2)):
+            state = state * 0.5 + x[:, :, i]
+            states.append((state @ w)[..., 0])
+            if i % 5 == 0:
+                state = state + x[:, :, i // 2] * x[:, :, 3]  # one slice several times
+        torch.stack(states, -1).square().sum().backward()
+        return states[-1].detach(), x.grad
+
+    generator = torch.Generator().manual_seed(0)
+    x, w = torch.randn(4, 64, 24, 16, generator=generator), torch.randn(16, 1, generator=generator)
+    tolerances = {"rtol": 5e-2, "atol": 5e-1} if dtype == torch.bfloat16 else {"rtol": 1e-4, "atol": 1e-4}
+    check(program, x.to(dtype), w.to(dtype), **tolerances)
+
+
+def test_a_cache_is_written_at_one_position_after_the_other():
+    """By slices, as hand-written decoding does; old caches stay what they were."""
+
+    def program(cache, x):
+        kept = []
+        for i in range(40):
+            cache[:, :, i : i + 1] = x[:, :, i : i + 1] * 2
+            if i in (7, 30):
+                kept.append(cache.clone())
+            kept.append((cache[:, :, : i + 1].sum(2) @ x[0, 0, 0]).sum().item())
+        return cache, *(torch.as_tensor(k, device=cache.device) for k in kept)
+
+    generator = torch.Generator().manual_seed(0)
+    cache, x = torch.zeros(1, 8, 256, 32), torch.randn(1, 8, 40, 32, generator=generator)
+    expected = program(cache.clone(), x)
+    for _ in range(3):
+        assert_same(expected, program(cache.clone().to("tpu"), x.to("tpu")), rtol=1e-4, atol=1e-4)
+        torch.tpu.wait_for_compiles()

@@ -12,15 +12,58 @@ func.func @bucket(%bucket: tensor<65536xf32>, %a: tensor<1000xf32>, %b: tensor<8
 }
 
 // -----
-// Rows are consecutive elements, columns are not.
+// Rows are consecutive elements; columns are not, and few enough to be copied one by one, or too many.
 // CHECK-LABEL: @rows
 // CHECK: tpu.update_slice %arg1 into %arg0 at [3, 0] by [1, 1] {in_place}
-// CHECK: tpu.update_slice %arg2 into %arg0 at [0, 3] by [1, 1] :
-func.func @rows(%x: tensor<256x256xf32>, %row: tensor<2x256xf32>, %column: tensor<256x1xf32>)
-    -> (tensor<256x256xf32>, tensor<256x256xf32>) {
+// CHECK: tpu.update_slice %arg3 into %arg0 at [0, 3] by [1, 1] :
+// CHECK: tpu.update_slice %arg2 into %arg0 at [0, 3] by [1, 1] {in_place}
+func.func @rows(%x: tensor<256x256xf32>, %row: tensor<2x256xf32>, %column: tensor<256x1xf32>, %many: tensor<256x64xf32>)
+    -> (tensor<256x256xf32>, tensor<256x256xf32>, tensor<256x256xf32>) {
   %0 = tpu.update_slice %row into %x at [3, 0] by [1, 1] : tensor<2x256xf32> into tensor<256x256xf32>
   %1 = tpu.update_slice %column into %x at [0, 3] by [1, 1] : tensor<256x1xf32> into tensor<256x256xf32>
-  return %0, %1 : tensor<256x256xf32>, tensor<256x256xf32>
+  %2 = tpu.update_slice %many into %x at [0, 3] by [1, 1] : tensor<256x64xf32> into tensor<256x256xf32>
+  return %0, %1, %2 : tensor<256x256xf32>, tensor<256x256xf32>, tensor<256x256xf32>
+}
+
+// -----
+// The gradients of a loop's slices, summed: each is added to its part, which the others leave alone.
+// CHECK-LABEL: @slices
+// CHECK-DAG: %[[A:.*]] = tpu.slice %arg0 [0, 7, 0] to [64, 8, 16]
+// CHECK-DAG: %[[B:.*]] = tpu.slice %arg0 [0, 6, 0] to [64, 7, 16]
+// CHECK-DAG: %[[ASUM:.*]] = tpu.add %[[A]], %arg1
+// CHECK-DAG: %[[BSUM:.*]] = tpu.add %[[B]], %arg2
+// CHECK: %[[U:.*]] = tpu.update_slice %[[ASUM]] into %arg0 at [0, 7, 0] by [1, 1, 1] {in_place}
+// CHECK: %[[V:.*]] = tpu.update_slice %[[BSUM]] into %[[U]] at [0, 6, 0] by [1, 1, 1] {in_place}
+// CHECK: return %[[V]]
+func.func @slices(%sum: tensor<64x32x16xf32>, %a: tensor<64x1x16xf32>, %b: tensor<64x1x16xf32>) -> tensor<64x32x16xf32> {
+  %zero = tpu.constant dense<0.0> : tensor<64x32x16xf32>
+  %0 = tpu.update_slice %a into %zero at [0, 7, 0] by [1, 1, 1] : tensor<64x1x16xf32> into tensor<64x32x16xf32>
+  %1 = tpu.add %sum, %0 : tensor<64x32x16xf32>
+  %2 = tpu.update_slice %b into %zero at [0, 6, 0] by [1, 1, 1] : tensor<64x1x16xf32> into tensor<64x32x16xf32>
+  %3 = tpu.add %2, %1 : tensor<64x32x16xf32>
+  return %3 : tensor<64x32x16xf32>
+}
+
+// -----
+// The same rounded; twice to one part, whose second sum reads the first.
+// CHECK-LABEL: @rounded_slices
+// CHECK: tpu.slice %arg0
+// CHECK: %[[SUM:.*]] = tpu.convert {{.*}} -> tensor<64x1x16xbf16>
+// CHECK: %[[U:.*]] = tpu.update_slice %[[SUM]] into %arg0 at [0, 7, 0]
+// CHECK: tpu.slice %[[U]] [0, 7, 0] to [64, 8, 16]
+func.func @rounded_slices(%sum: tensor<64x32x16xbf16>, %a: tensor<64x1x16xbf16>) -> tensor<64x32x16xbf16> {
+  %zero = tpu.constant dense<0.0> : tensor<64x32x16xbf16>
+  %part = tpu.update_slice %a into %zero at [0, 7, 0] by [1, 1, 1] : tensor<64x1x16xbf16> into tensor<64x32x16xbf16>
+  %0 = tpu.convert %part : (tensor<64x32x16xbf16>) -> tensor<64x32x16xf32>
+  %1 = tpu.convert %sum : (tensor<64x32x16xbf16>) -> tensor<64x32x16xf32>
+  %2 = tpu.add %1, %0 : tensor<64x32x16xf32>
+  %3 = tpu.convert %2 : (tensor<64x32x16xf32>) -> tensor<64x32x16xbf16>
+  %again = tpu.update_slice %a into %zero at [0, 7, 0] by [1, 1, 1] : tensor<64x1x16xbf16> into tensor<64x32x16xbf16>
+  %4 = tpu.convert %again : (tensor<64x32x16xbf16>) -> tensor<64x32x16xf32>
+  %5 = tpu.convert %3 : (tensor<64x32x16xbf16>) -> tensor<64x32x16xf32>
+  %6 = tpu.add %5, %4 : tensor<64x32x16xf32>
+  %7 = tpu.convert %6 : (tensor<64x32x16xf32>) -> tensor<64x32x16xbf16>
+  return %7 : tensor<64x32x16xbf16>
 }
 
 // -----

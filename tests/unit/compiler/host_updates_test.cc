@@ -145,6 +145,41 @@ TEST(UpdatesInPlace, ElementsThatMoveAreNotWrittenOverBeforeTheyAreRead) {
   }
 }
 
+TEST(UpdatesInPlace, PartsInManyRunsAreCopiedRunByRun) {
+  // Of 32 x 64 x 32: [:, 3:5] written, [:, 9] added to, [:, :, 7] of [:, 9] moved there from [:, :, 8].
+  const std::string text = absl::StrReplaceAll(R"(
+    func.func @fragment(%x: $B, %y: tensor<32x2x32xf32>, %z: tensor<32x1x32xf32>) -> $B {
+      %0 = tpu.update_slice %y into %x at [0, 3, 0] by [1, 1, 1] : tensor<32x2x32xf32> into $B
+      %old = tpu.slice %x [0, 9, 0] to [32, 10, 32] by [1, 1, 1] : ($B) -> tensor<32x1x32xf32>
+      %sum = tpu.add %old, %z : tensor<32x1x32xf32>
+      %1 = tpu.update_slice %sum into %0 at [0, 9, 0] by [1, 1, 1] : tensor<32x1x32xf32> into $B
+      %from = tpu.slice %x [0, 10, 8] to [32, 64, 9] by [1, 1, 1] : ($B) -> tensor<32x54x1xf32>
+      %2 = tpu.update_slice %from into %1 at [0, 10, 7] by [1, 1, 1] : tensor<32x54x1xf32> into $B
+      return %2 : $B
+    })",
+                                               {{"$B", "tensor<32x64x32xf32>"}});
+  const auto x = Ramp(65536), y = Ramp(2048, 0.1f), z = Ramp(1024, 0.3f);
+  std::vector<float> want = x;
+  const auto at = [](int i, int j, int k) { return (i * 64 + j) * 32 + k; };
+  for (int i = 0; i < 32; ++i) {
+    for (int k = 0; k < 32; ++k) {
+      for (int j : {0, 1}) want[at(i, 3 + j, k)] = y[(i * 2 + j) * 32 + k];
+      want[at(i, 9, k)] += z[i * 32 + k];
+    }
+    for (int j = 10; j < 64; ++j) want[at(i, j, 7)] = x[at(i, j, 8)];
+  }
+  for (bool donate : {true, false}) {
+    const Outcome got = OutcomeOf(text, {x, y, z}, donate);
+    EXPECT_EQ(got.in_place, donate);
+    EXPECT_EQ(got.bucket, want);
+  }
+  int64_t items = 0;
+  for (const Step& step : StepsOf(text)) {
+    if (step.kind == Step::Kind::kKernel) items += step.kernel.rows * step.kernel.row;
+  }
+  EXPECT_LE(items, 32 * 32 + 32 * 54);  // the sum and what moves, not the 65536 elements
+}
+
 TEST(UpdatesInPlace, AStackIsMadeOfWhatIsComputedInIt) {
   const std::string text = R"(
     func.func @fragment(%x: tensor<128x8xf32>, %y: tensor<8x200xf32>)

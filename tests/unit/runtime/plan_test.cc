@@ -43,7 +43,7 @@ Plan FullPlan() {
                .stride_b = {0, 24},
                .stride_c = {96, 32}};
   Step call{.kind = Step::Kind::kCall, .label = "aten::sort", .slots = {6, 1, 3, 7}, .call = {5, 2}};
-  Step copy{.kind = Step::Kind::kCopy, .label = "", .slots = {5, 4}};
+  Step copy{.kind = Step::Kind::kCopy, .label = "", .slots = {5, 4}, .copy = {8, {2, 2}, {32, 16}}};
   plan.steps = {kernel, gemm, call, copy};
   plan.tile_loops = {{.first = 0, .count = 2, .tiles = 8}};
   return plan;
@@ -108,6 +108,7 @@ TEST(Plan, ComesBackAsItWas) {
   EXPECT_EQ(parsed->steps[1].gemm.stride_a, plan.steps[1].gemm.stride_a);
   EXPECT_EQ(parsed->tile_loops[0].tiles, 8);
   EXPECT_EQ(parsed->steps[2].call.node, 5);
+  EXPECT_EQ(parsed->steps[3].copy.strides, plan.steps[3].copy.strides);
   EXPECT_EQ(parsed->steps[0].label, "add");
   EXPECT_EQ(parsed->kernels[1].object, plan.kernels[1].object);
   EXPECT_EQ(parsed->outputs[0].may_overwrite, 0);
@@ -126,6 +127,13 @@ TEST(Plan, RefusesWhatReachesOutsideItsSlots) {
       {"slot larger than its output", [](Plan& p) { p.slots[4].bytes = 65; }},
       {"slot of an output that is an input", [](Plan& p) { p.slots[4].index = 2; }},
       {"slot number", [](Plan& p) { p.steps[0].slots[1] = 8; }},
+      {"more runs than there are", [](Plan& p) { p.steps[3].copy = {.run = 12, .sizes = {3}, .strides = {20}}; }},
+      {"runs beyond the destination", [](Plan& p) { p.steps[3].copy = {.run = 8, .sizes = {4}, .strides = {20}}; }},
+      {"runs whose places overflow",
+       [](Plan& p) { p.steps[3].copy = {.run = 8, .sizes = {2}, .strides = {INT64_MAX}}; }},
+      {"runs before the destination", [](Plan& p) { p.steps[3].copy = {.run = 8, .sizes = {4}, .strides = {-8}}; }},
+      {"runs in dims without strides", [](Plan& p) { p.steps[3].copy = {.run = 8, .sizes = {2, 2}, .strides = {16}}; }},
+      {"runs of nothing", [](Plan& p) { p.steps[3].copy = {.run = 0, .sizes = {4}, .strides = {16}}; }},
       {"kernel number", [](Plan& p) { p.steps[0].kernel.kernel = 2; }},
       {"negative extent", [](Plan& p) { p.steps[0].kernel.rows = -1; }},
       {"no grain", [](Plan& p) { p.steps[0].kernel.grain = 0; }},
@@ -156,7 +164,11 @@ TEST(Plan, RefusesWhatReachesOutsideItsSlots) {
       {"call buffer before it is made", [](Plan& p) { p.steps[0].slots[0] = 3; }},
       {"call with too many inputs", [](Plan& p) { p.steps[2].call.num_inputs = 5; }},
       {"call into a temporary", [](Plan& p) { p.steps[2].slots[3] = 6; }},
-      {"copy beyond its destination", [](Plan& p) { p.steps[3].slots = {0, 4}; }},
+      {"copy beyond its destination",
+       [](Plan& p) {
+         p.steps[3].copy = {};
+         p.steps[3].slots = {0, 4};
+       }},
       {"copy into a constant", [](Plan& p) { p.steps[3].slots = {5, 5}; }},
       {"overwritten input", [](Plan& p) { p.outputs[0].may_overwrite = 2; }},
       {"a later output", [](Plan& p) { p.outputs[3].source = 3; }},
