@@ -13,6 +13,7 @@
 #include "compiler/host/pipeline.h"
 #include "compiler/host/placement.h"
 #include "compiler/ir/types.h"
+#include "compiler/passes/passes.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Matchers.h"
 
@@ -24,7 +25,8 @@ using mlir::Value;
 
 constexpr int64_t kLeastElements = 1 << 14;  // of the base: what is smaller costs less than a step
 constexpr int64_t kLeastShare = 2;           // a base that can't be given up is copied: not for most of it
-constexpr int64_t kLeastSpread = 8;          // so many times what is written in several runs
+// So many times what is written in several runs; for several sizes, which must be served alike, as above.
+constexpr int64_t kLeastSpread = 8;
 
 // A part of a concatenation is worth a step of its own, if it is not just there to be copied.
 bool IsLargeAndComputed(Value part) {
@@ -52,16 +54,18 @@ void Spread(ir::ConcatOp op) {
   op.erase();
 }
 
-bool LeavesMost(ir::UpdateSliceOp op) {
-  const int64_t base = ir::TensorTypeOf(op.getBase()).getNumElements();
-  return ir::TensorTypeOf(op.getSrc()).getNumElements() * kLeastShare <= base;
-}
-
-bool Suits(ir::UpdateSliceOp op) {
+// Whether the update writes something, and at most one of `spread` elements of a large base.
+bool WritesPart(ir::UpdateSliceOp op, int64_t spread) {
   const int64_t base = ir::TensorTypeOf(op.getBase()).getNumElements();
   const int64_t src = ir::TensorTypeOf(op.getSrc()).getNumElements();
-  return base >= kLeastElements && src > 0 && (src * kLeastSpread <= base || WindowOf(op).sizes.empty());
+  return base >= kLeastElements && src > 0 && src * spread <= base;
 }
+
+bool WritesSmallPart(ir::UpdateSliceOp op) {
+  return WritesPart(op, op->getParentOfType<mlir::func::FuncOp>()->hasAttr(kOpenSizes) ? kLeastShare : kLeastSpread);
+}
+
+bool Suits(ir::UpdateSliceOp op) { return WritesSmallPart(op) || (WritesPart(op, 1) && WindowOf(op).sizes.empty()); }
 
 // The updates up to `last`, which must all suit, last first; empty if they don't lead to an argument or to nothing.
 llvm::SmallVector<ir::UpdateSliceOp> ChainTo(ir::UpdateSliceOp last) {
@@ -70,7 +74,8 @@ llvm::SmallVector<ir::UpdateSliceOp> ChainTo(ir::UpdateSliceOp last) {
     chain.push_back(op);
     Value base = op.getBase();
     if (mlir::isa<mlir::BlockArgument>(BytesSource(base))) {
-      return llvm::all_of(chain, LeavesMost) ? chain : llvm::SmallVector<ir::UpdateSliceOp>();
+      const auto leaves_most = [](ir::UpdateSliceOp update) { return WritesPart(update, kLeastShare); };
+      return llvm::all_of(chain, leaves_most) ? chain : llvm::SmallVector<ir::UpdateSliceOp>();
     }
     if (base.getDefiningOp<ir::UndefinedOp>() != nullptr) return chain;
     for (auto reshape = base.getDefiningOp<ir::ReshapeOp>(); reshape && reshape->hasOneUse();) {
@@ -145,14 +150,11 @@ std::optional<SparseSum> SparseSumOf(Operation* op) {
       if (!base || !part || !add->getOperand(zeros).hasOneUse()) continue;
       sum = {base, part.getDefiningOp<ir::UpdateSliceOp>(), true};
     }
-    if (!sum.update || !sum.update->hasOneUse() || !Suits(sum.update) ||
-        !mlir::matchPattern(sum.update.getBase(), mlir::m_AnyZeroFloat()) ||
-        !llvm::all_of(sum.update.getStride(), [](int64_t stride) { return stride == 1; }) ||
-        ir::TensorTypeOf(sum.update.getSrc()).getNumElements() * kLeastSpread >
-            ir::TensorTypeOf(sum.base).getNumElements()) {
-      continue;
+    if (sum.update && sum.update->hasOneUse() && WritesSmallPart(sum.update) &&
+        mlir::matchPattern(sum.update.getBase(), mlir::m_AnyZeroFloat()) &&
+        llvm::all_of(sum.update.getStride(), [](int64_t stride) { return stride == 1; })) {
+      return sum;
     }
-    return sum;
   }
   return std::nullopt;
 }

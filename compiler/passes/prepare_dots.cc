@@ -1,6 +1,6 @@
 // Pass prepare-dots: every dot becomes [batch.., m, k] x [batch.., k, n], either of which may be turned, by views of
-// its operands; products that no matrix library serves (integers, bool), or not well (of one row and one column, of few
-// rows with weights that are widened first), become multiplications and sums.
+// its operands; products that no matrix library serves (integers, bool), or not well (of depth 1, of small matrices and
+// one vector each, of few rows with weights that are widened first), become multiplications and sums.
 #include <numeric>
 
 #include "compiler/ir/dialect.h"
@@ -16,6 +16,7 @@ using mlir::Value;
 using Dims = llvm::SmallVector<int64_t>;
 
 constexpr int64_t kLanes = 8;  // of a sum's vectors: where rhs has fewer columns, they lie along k instead
+constexpr int64_t kSmallElements = 1 << 14;  // of a matrix whose product with a vector is no more than a call
 // Rows for each of which a right side is widened anew while it is summed, rather than once into memory.
 constexpr int64_t kWidenedRows = 4;
 
@@ -109,13 +110,33 @@ Value MultiplyAndSum(mlir::OpBuilder& b, mlir::Location loc, Value lhs, Value rh
   right_dims.append({m + 1, m + 2});
   Value product = ir::MulOp::create(b, loc, Value(ir::BroadcastOp::create(b, loc, type, lhs, left_dims)),
                                     Value(ir::BroadcastOp::create(b, loc, type, rhs, right_dims)));
-  Value sum = ir::ReduceOp::create(b, loc, ir::ReduceKind::sum, product, Dims{k});
+  const bool summed = sizes[k] != 1;
+  sizes.erase(sizes.begin() + k);
+  Value sum = summed ? ir::ReduceOp::create(b, loc, ir::ReduceKind::sum, product, Dims{k}).getResult()
+                     : Reshape(b, loc, product, sizes);
   auto sum_type = ir::TensorTypeOf(sum);
   if (sum_type.getElementType() == out) return sum;
   return ir::ConvertOp::create(b, loc, RankedTensorType::get(sum_type.getShape(), out), sum);
 }
 
-void Prepare(ir::DotOp op) {
+// The same product with the operands exchanged: the bytes of its result are the same if lhs or rhs is a vector.
+ir::DotOp Exchanged(ir::DotOp op, llvm::ArrayRef<int64_t> left_free, llvm::ArrayRef<int64_t> right_free) {
+  mlir::OpBuilder b(op);
+  auto type = ir::TensorTypeOf(op.getResult());
+  auto left = ir::TensorTypeOf(op.getLhs()).getShape(), right = ir::TensorTypeOf(op.getRhs()).getShape();
+  Dims sizes(type.getShape().take_front(op.getLhsBatch().size()));
+  for (int64_t d : right_free) sizes.push_back(right[d]);
+  for (int64_t d : left_free) sizes.push_back(left[d]);
+  auto exchanged =
+      ir::DotOp::create(b, op.getLoc(), RankedTensorType::get(sizes, type.getElementType()), op.getRhs(), op.getLhs(),
+                        op.getRhsBatch(), op.getLhsBatch(), op.getRhsContract(), op.getLhsContract());
+  op.getResult().replaceAllUsesWith(Reshape(b, op.getLoc(), exchanged.getResult(), type.getShape()));
+  op.erase();
+  return exchanged;
+}
+
+// open: for several sizes, which must be served alike where they lie on either side of a bound.
+void Prepare(ir::DotOp op, bool open) {
   mlir::OpBuilder b(op);
   mlir::Location loc = op.getLoc();
   auto lhs_shape = ir::TensorTypeOf(op.getLhs()).getShape(), rhs_shape = ir::TensorTypeOf(op.getRhs()).getShape();
@@ -129,13 +150,19 @@ void Prepare(ir::DotOp op) {
   Dims left_free = free_dims(lhs_shape, op.getLhsBatch(), op.getLhsContract());
   Dims right_free = free_dims(rhs_shape, op.getRhsBatch(), op.getRhsContract());
   const mlir::Type element = ir::TensorTypeOf(op.getLhs()).getElementType();
-  const bool inner =
-      SizeOf(lhs_shape, left_free) == 1 && SizeOf(rhs_shape, right_free) == 1 && (element.isF32() || element.isF64());
-  const auto widened = op.getLhsBatch().empty() && SizeOf(lhs_shape, left_free) <= kWidenedRows &&
+  const int64_t rows = SizeOf(lhs_shape, left_free), cols = SizeOf(rhs_shape, right_free);
+  const int64_t depth = SizeOf(lhs_shape, op.getLhsContract());
+  const bool real = element.isF32() || element.isF64() || element.isBF16() || element.isF16();
+  const bool small = real && op.getTriangle() == ir::Triangle::none &&
+                     (depth == 1 || (rows == 1 && cols == 1) ||
+                      (!open && std::min(rows, cols) == 1 && rows * cols * depth <= kSmallElements));
+  // The sum runs along rhs, as it lies: let that be the matrix.
+  if (small && cols == 1 && rows > 1 && depth > 1) return Prepare(Exchanged(op, left_free, right_free), open);
+  const auto widened = !open && op.getLhsBatch().empty() && SizeOf(lhs_shape, left_free) <= kWidenedRows &&
                                right_free.size() == 1 && op.getRhsContract().size() == 1 && element.isIntOrFloat()
                            ? WidenedFrom(op.getRhs(), element.getIntOrFloatBitWidth())
                            : std::nullopt;
-  const bool library = !inner && !widened && (mlir::isa<mlir::FloatType>(element) || !element.isIntOrFloat());
+  const bool library = !small && !widened && (mlir::isa<mlir::FloatType>(element) || !element.isIntOrFloat());
   const bool turn_left = library && LiesTurned(op.getLhsBatch(), left_free, op.getLhsContract());
   const bool turn_right = widened ? (op.getRhsContract()[0] == 1) != widened->turned
                                   : LiesTurned(op.getRhsBatch(), op.getRhsContract(), right_free) ||
@@ -175,7 +202,7 @@ struct PrepareDots : mlir::PassWrapper<PrepareDots, mlir::OperationPass<mlir::fu
   void runOnOperation() override {
     llvm::SmallVector<ir::DotOp> dots;
     getOperation().walk([&](ir::DotOp op) { dots.push_back(op); });
-    for (ir::DotOp op : dots) Prepare(op);
+    for (ir::DotOp op : dots) Prepare(op, getOperation()->hasAttr(kOpenSizes));
   }
 };
 

@@ -311,6 +311,32 @@ def test_products_by_groups(dtype, form):
     assert_same(on_both(program, *operands)[0], program(*(t.to("tpu") for t in operands), whole))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_products_with_vectors_and_of_depth_one(dtype):
+    """Each by a kernel of its own making where it is small, forward and backward, by matrices that lie either way."""
+
+    def program(a, b, x, y):
+        a, b, x, y = (t.clone().requires_grad_() for t in (a, b, x, y))
+        results = [
+            (a @ x.unsqueeze(-1)).squeeze(-1).sin(),
+            (x.unsqueeze(1) @ b).relu(),
+            (y.unsqueeze(1) @ a).sin(),
+            x.unsqueeze(-1) @ y.unsqueeze(1),
+            torch.mv(a[0], x[0]),
+            torch.outer(x[0], y[0]),
+            torch.nn.functional.linear(x[:1], a[0], y[0]),
+            torch.dot(x[0], x[1]),
+            (b.transpose(1, 2) @ x.unsqueeze(-1)),
+        ]
+        gradients = torch.autograd.grad(sum(r.float().square().sum() for r in results), (a, b, x, y))
+        return *(r.detach() for r in results), *gradients
+
+    generator = torch.Generator().manual_seed(0)
+    shapes = (3, 9, 17), (3, 17, 9), (3, 17), (3, 9)
+    half = {"rtol": 2e-2, "atol": 5e-2} if dtype.itemsize == 2 else {}
+    check(program, *(torch.randn(shape, generator=generator).div(2).to(dtype) for shape in shapes), **half)
+
+
 @pytest.mark.parametrize("rows", [1, 3, 8])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_products_with_quantized_weights(dtype, rows):
@@ -328,10 +354,10 @@ def test_products_with_quantized_weights(dtype, rows):
         )
 
     generator = torch.Generator().manual_seed(0)
-    w = torch.randint(-128, 128, (37, 80), dtype=torch.int8, generator=generator)
-    x, scale = torch.randn(rows, 80, generator=generator).div(64).to(dtype), torch.rand(37, generator=generator)
-    zero = torch.randint(-9, 9, (37,), dtype=torch.int8, generator=generator)
-    check(program, x, w, w.view(80, 37), (w / 32).to(torch.float8_e4m3fn), zero, scale)
+    w = torch.randint(-128, 128, (220, 80), dtype=torch.int8, generator=generator)
+    x, scale = torch.randn(rows, 80, generator=generator).div(64).to(dtype), torch.rand(220, generator=generator)
+    zero = torch.randint(-9, 9, (220,), dtype=torch.int8, generator=generator)
+    check(program, x, w, w.view(80, 220), (w / 32).to(torch.float8_e4m3fn), zero, scale)
 
 
 @pytest.mark.parametrize("right", [False, True])

@@ -45,15 +45,39 @@ func.func @turned_integer_dot(%a: tensor<5x7xi64>, %b: tensor<9x7xi64>) -> tenso
 }
 
 // -----
+// Small matrices and a vector each are summed along the matrix, as it lies, and with what makes and reads them.
+// CHECK-LABEL: @vectors
+// CHECK-NOT: tpu.dot
+// CHECK: tpu.reduce sum {{.*}} [3] : (tensor<3x1x9x7xf32>)
+// CHECK: tpu.reduce sum {{.*}} [2] : (tensor<3x1x7x9xf32>)
+func.func @vectors(%a: tensor<3x9x7xf32>, %b: tensor<3x7x1xf32>, %c: tensor<3x1x7xf32>, %d: tensor<3x7x9xf32>)
+    -> (tensor<3x9x1xf32>, tensor<3x1x9xf32>) {
+  %0 = tpu.dot %a, %b batch [0] x [0] contract [2] x [1] : (tensor<3x9x7xf32>, tensor<3x7x1xf32>) -> tensor<3x9x1xf32>
+  %1 = tpu.dot %c, %d batch [0] x [0] contract [2] x [1] : (tensor<3x1x7xf32>, tensor<3x7x9xf32>) -> tensor<3x1x9xf32>
+  return %0, %1 : tensor<3x9x1xf32>, tensor<3x1x9xf32>
+}
+
+// -----
+// There is nothing to sum in an outer product, rounded once.
+// CHECK-LABEL: @outer
+// CHECK-NOT: tpu.dot
+// CHECK-NOT: tpu.reduce
+// CHECK: tpu.mul {{.*}} : tensor<9000x1x700xf32>
+func.func @outer(%a: tensor<9000x1xbf16>, %b: tensor<1x700xbf16>) -> tensor<9000x700xbf16> {
+  %0 = tpu.dot %a, %b batch [] x [] contract [1] x [0] : (tensor<9000x1xbf16>, tensor<1x700xbf16>) -> tensor<9000x700xbf16>
+  return %0 : tensor<9000x700xbf16>
+}
+
+// -----
 // One row and weights that are widened first: the sum reads them as they lie, a byte each.
 // CHECK-LABEL: @quantized
 // CHECK-NOT: tpu.dot
-// CHECK: tpu.convert %arg1 : (tensor<9x7xi8>) -> tensor<9x7xf32>
+// CHECK: tpu.convert %arg1 : (tensor<900x70xi8>) -> tensor<900x70xf32>
 // CHECK: tpu.reduce sum {{.*}} [2]
-func.func @quantized(%a: tensor<1x7xbf16>, %w: tensor<9x7xi8>) -> tensor<1x9xbf16> {
-  %0 = tpu.convert %w : (tensor<9x7xi8>) -> tensor<9x7xbf16>
-  %1 = tpu.dot %a, %0 batch [] x [] contract [1] x [1] : (tensor<1x7xbf16>, tensor<9x7xbf16>) -> tensor<1x9xbf16>
-  return %1 : tensor<1x9xbf16>
+func.func @quantized(%a: tensor<1x70xbf16>, %w: tensor<900x70xi8>) -> tensor<1x900xbf16> {
+  %0 = tpu.convert %w : (tensor<900x70xi8>) -> tensor<900x70xbf16>
+  %1 = tpu.dot %a, %0 batch [] x [] contract [1] x [1] : (tensor<1x70xbf16>, tensor<900x70xbf16>) -> tensor<1x900xbf16>
+  return %1 : tensor<1x900xbf16>
 }
 
 // -----
@@ -73,13 +97,13 @@ func.func @scaled(%a: tensor<2x7xf32>, %w: tensor<9x7xi8>, %s: tensor<7x9xf32>) 
 // Many rows, or weights that somebody else reads widened: a product.
 // CHECK-LABEL: @widened_once
 // CHECK-COUNT-2: tpu.dot
-func.func @widened_once(%a: tensor<5x7xf32>, %b: tensor<1x7xf32>, %w: tensor<9x7xi8>, %v: tensor<9x7xi8>)
-    -> (tensor<5x9xf32>, tensor<1x9xf32>, tensor<9x7xf32>) {
+func.func @widened_once(%a: tensor<5x7xf32>, %b: tensor<1x70xf32>, %w: tensor<9x7xi8>, %v: tensor<300x70xi8>)
+    -> (tensor<5x9xf32>, tensor<1x300xf32>, tensor<300x70xf32>) {
   %0 = tpu.convert %w : (tensor<9x7xi8>) -> tensor<9x7xf32>
   %1 = tpu.dot %a, %0 batch [] x [] contract [1] x [1] : (tensor<5x7xf32>, tensor<9x7xf32>) -> tensor<5x9xf32>
-  %2 = tpu.convert %v : (tensor<9x7xi8>) -> tensor<9x7xf32>
-  %3 = tpu.dot %b, %2 batch [] x [] contract [1] x [1] : (tensor<1x7xf32>, tensor<9x7xf32>) -> tensor<1x9xf32>
-  return %1, %3, %2 : tensor<5x9xf32>, tensor<1x9xf32>, tensor<9x7xf32>
+  %2 = tpu.convert %v : (tensor<300x70xi8>) -> tensor<300x70xf32>
+  %3 = tpu.dot %b, %2 batch [] x [] contract [1] x [1] : (tensor<1x70xf32>, tensor<300x70xf32>) -> tensor<1x300xf32>
+  return %1, %3, %2 : tensor<5x9xf32>, tensor<1x300xf32>, tensor<300x70xf32>
 }
 
 // -----
