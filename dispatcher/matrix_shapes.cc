@@ -74,6 +74,12 @@ at::Tensor DistancesWithinBackward(const at::Tensor& grad, const at::Tensor& sel
   return at::empty_like(self, at::MemoryFormat::Contiguous);
 }
 
+at::Tensor Trace(const at::Tensor& self) {
+  CheckPlain(self.dim() == 2);
+  const bool whole = c10::isIntegralType(self.scalar_type(), /*includeBool=*/true);
+  return at::empty({}, whole ? self.options().dtype(c10::kLong) : self.options());
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse3, m) {
   m.impl("_cdist_backward", &DistancesBackward);
   m.impl("_cdist_forward", &Distances);
@@ -83,6 +89,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse3, m) {
   m.impl("linalg_eig", &Eigen);
   m.impl("linalg_matrix_exp", &Exponential);
   m.impl("linalg_solve_triangular", &SolveTriangular);
+  m.impl("trace", &Trace);
 }
 
 }  // namespace

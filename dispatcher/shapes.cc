@@ -380,6 +380,11 @@ at::Tensor& IndexFill(at::Tensor& self, int64_t, const at::Tensor& index, const 
   CheckPlain(self.dim() > 0 && index.scalar_type() == c10::kLong && (!value.isComplex() || self.is_complex()));
   return self;
 }
+at::Tensor& IndexFillTensor(at::Tensor& self, int64_t, const at::Tensor& index, const at::Tensor& value) {
+  CheckPlain(self.dim() > 0 && index.scalar_type() == c10::kLong && value.dim() == 0);
+  CheckPlain(!value.is_complex() || self.is_complex());
+  return self;
+}
 at::Tensor& IndexPut(at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices, const at::Tensor& values,
                      bool) {
   CheckPlain(values.scalar_type() == self.scalar_type());
@@ -522,6 +527,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse3, m) {
   m.impl("hardtanh_backward", &HardTanhBackward);
   m.impl("histc", &Histogram);
   m.impl("index_fill_.int_Scalar", &IndexFill);
+  m.impl("index_fill_.int_Tensor", &IndexFillTensor);
   m.impl("index_put_", &IndexPut);
   m.impl("index_select", &IndexSelect);
   m.impl("isnan", &Test);

@@ -65,7 +65,8 @@ bool IsStructured(const c10::OperatorHandle& op) {
   using Key = c10::DispatchKey;
   const auto has = [&op](Key key) { return op.hasKernelForDispatchKey(key); };
   if (has(Key::PrivateUse3) || HasStructuredKernel(op)) return true;
-  return has(Key::CompositeExplicitAutograd) && !has(Key::CPU) && has(Key::Meta);
+  const bool lists = op.schema().name().rfind("aten::_foreach_", 0) == 0;  // taken apart, for devices without a kernel
+  return has(Key::CompositeExplicitAutograd) && !has(Key::CPU) && (lists || has(Key::Meta));
 }
 
 bool InferringStructured() { return inferring; }
@@ -99,6 +100,41 @@ bool InferStructured(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   return true;
 }
 
+namespace {
+
+at::Tensor StandIn(const at::Tensor& t) {
+  const c10::DeviceIndex index = t.device().has_index() ? t.device().index() : CurrentDevice();
+  return StructuredStandIn(t.sizes(), t.strides(), t.scalar_type(), index);
+}
+
+// Of an out= operator, what its functional form says (arguments: stand-ins), where the out= arguments have the types
+// of that, and its sizes or still none: else the operator's own inference tells what becomes of them.
+std::optional<Inference> AskFunctionalForm(const Operator& op, torch::jit::Stack arguments) {
+  const Operator& functional = Operator::Of(op.recorded);
+  if (!functional.structured) return std::nullopt;
+  torch::jit::Stack made;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (!op.IsOut(static_cast<int>(i))) made.push_back(arguments[i]);
+  }
+  if (!InferStructured(functional.op, made) || made.size() != op.out.size()) return std::nullopt;
+  for (size_t r = 0; r < made.size(); ++r) {
+    c10::IValue& out = arguments[op.out[r]];
+    if (!out.isTensor() || !made[r].isTensor()) return std::nullopt;
+    const at::Tensor &given = out.toTensor(), &result = made[r].toTensor();
+    if (!given.defined() || !result.defined() || given.scalar_type() != result.scalar_type()) return std::nullopt;
+    if (given.sizes() != result.sizes() && given.sizes() != c10::IntArrayRef{0}) return std::nullopt;
+    out = result;
+  }
+  torch::jit::Stack returns;
+  for (const int argument : op.return_alias) {
+    if (argument < 0) return std::nullopt;
+    returns.push_back(arguments[argument]);
+  }
+  return Inference{std::move(arguments), std::move(returns)};
+}
+
+}  // namespace
+
 std::optional<Inference> AskPyTorch(const Operator& op, at::ArrayRef<c10::IValue> arguments, c10::DeviceType device) {
   const auto replace = [&](at::Tensor (*stand_in)(const at::Tensor&)) {
     torch::jit::Stack stack;
@@ -117,11 +153,11 @@ std::optional<Inference> AskPyTorch(const Operator& op, at::ArrayRef<c10::IValue
   };
   Inference inference;
   if (op.structured) {
-    inference.arguments = inference.returns = replace([](const at::Tensor& t) {
-      const c10::DeviceIndex index = t.device().has_index() ? t.device().index() : CurrentDevice();
-      return StructuredStandIn(t.sizes(), t.strides(), t.scalar_type(), index);
-    });
+    inference.arguments = inference.returns = replace(&StandIn);
     if (InferStructured(op.op, inference.returns)) return inference;
+  }
+  if (op.functional_form && !op.out.empty()) {
+    if (auto functional = AskFunctionalForm(op, replace(&StandIn))) return functional;
   }
   inference.arguments = replace(
       [](const at::Tensor& t) { return at::empty_strided(t.sizes(), t.strides(), t.options().device(c10::kMeta)); });

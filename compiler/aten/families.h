@@ -23,6 +23,8 @@ void RegisterSoftmax(Registry& r);
 void RegisterLoss(Registry& r);
 void RegisterPool(Registry& r);
 void RegisterResample(Registry& r);
+void RegisterGridSample(Registry& r);
+void RegisterSpecial(Registry& r);
 void RegisterRandom(Registry& r);
 void RegisterForeach(Registry& r);
 void RegisterOptim(Registry& r);

@@ -62,6 +62,19 @@ Result AddOuter(AtenCall& c) {
   return Combine(c, outer, 3, 4);
 }
 
+// Of half types each product is rounded, as PyTorch's are: what cancels is what their difference would show.
+Result Cross(AtenCall& c) {  // (a, b, dim)
+  const Tensor a = c.as(0, c.promoted()), b = c.as(1, c.promoted());
+  if (a.dtype() == DType::kBool || a.rank() != b.rank()) return Result::Decline();
+  const int64_t dim = c.dim(2, a.rank(), -1);
+  llvm::SmallVector<Tensor> parts;
+  for (int64_t k = 0; k < 3; ++k) {
+    const auto part = [&](Tensor x, int64_t at) { return ir::SliceDim(x, dim, at % 3, at % 3 + 1); };
+    parts.push_back(part(a, k + 1) * part(b, k + 2) - part(a, k + 2) * part(b, k + 1));
+  }
+  return ir::Concat(parts, dim);
+}
+
 // _grouped_mm(a, b, offsets, bias, out_dtype): group g lies along the one dim of 2-dim operands that 3-dim ones lack,
 // from offsets[g - 1] to offsets[g]. As one product in which nothing of a group meets another: what it costs is as many
 // times more as there are groups, which a matrix unit may afford. Rows beyond the last group are 0.
@@ -98,6 +111,7 @@ void RegisterMatmul(Registry& r) {
   r.Add("aten::addmv", AddMatrixVector, kLibraryCall | kProducts);
   r.Add("aten::addbmm", AddBatchSum, kLibraryCall | kProducts);
   r.Add("aten::addr", AddOuter);
+  r.Add("aten::linalg_cross", Cross);
   r.Add("aten::_grouped_mm", GroupedProduct, kLibraryCall | kProducts | kHostKernelFirst);
   r.Add("aten::mv", MatrixVector, kProducts);
   r.Add({"aten::dot", "aten::vdot"}, VectorVector, kProducts);

@@ -36,6 +36,8 @@ Registry MakeRegistry() {
   RegisterLoss(r);
   RegisterPool(r);
   RegisterResample(r);
+  RegisterGridSample(r);
+  RegisterSpecial(r);
   RegisterRandom(r);
   RegisterForeach(r);
   RegisterOptim(r);

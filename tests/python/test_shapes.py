@@ -7,6 +7,13 @@ from helpers import assert_same, check, run_python
 
 IMAGE, KERNEL = torch.randn(2, 4, 7, 6), torch.randn(6, 2, 3, 2)
 LAST, LAST_3D = torch.channels_last, torch.channels_last_3d
+
+
+def into(function, *arguments, like):
+    arguments = [a.detach() if isinstance(a, torch.Tensor) else a for a in arguments]
+    return function(*arguments, out=torch.zeros_like(like.detach()))
+
+
 CALLS = {
     "conv2d": lambda x, w: F.conv2d(x, w, None, (2, 1), (1, 0), (1, 2), 2),
     "conv2d, channels last": lambda x, w: F.conv2d(x.contiguous(memory_format=LAST), w, None, groups=2),
@@ -187,6 +194,20 @@ CALLS = {
     "a shift by as many": lambda x, w: torch.arange(7, device=x.device)[:, None] << torch.arange(3, device=x.device),
     "a shift in place": lambda x, w: x.detach().int().__irshift__(1),
     "a shift of floats": lambda x, w: x.detach() << 2,
+    "trace": lambda x, w: x[0, 0].trace(),
+    "trace of whole numbers": lambda x, w: x.detach()[0, 0].int().trace(),
+    "trace of a row": lambda x, w: x[0, 0, 0].trace(),
+    "a product in an out tensor": lambda x, w: into(torch.mul, x.transpose(0, 1), x.transpose(0, 1), like=x),
+    "a sum in one of another type": lambda x, w: into(torch.add, x, 1, like=x.double()),
+    "a sum in one of a type that it can't have": lambda x, w: into(torch.add, x, 1, like=x.long()),
+    "a running sum in one of other strides": lambda x, w: into(torch.cumsum, x, 0, like=x.transpose(0, 1).clone()),
+    "a running sum in one of a smaller type": lambda x, w: into(torch.cumsum, x.int(), 0, like=x.int()),
+    "a choice in one without elements": lambda x, w: into(torch.where, x > 0, x, x * 2, like=x[:0, 0, 0, 0]),
+    "a sum of sizes that don't fit in an out tensor": lambda x, w: into(torch.add, x, x[..., :2], like=x),
+    "sums of lists": lambda x, w: torch.cat(torch._foreach_add([x, x.transpose(0, 1).reshape(x.shape)], [x * 2, x])),
+    "roots of lists": lambda x, w: torch._foreach_sqrt([x.transpose(0, 1).abs() + 1])[0],
+    "products of lists by numbers": lambda x, w: torch._foreach_mul([x.detach().int()], [2.5])[0],
+    "products of lists in place": lambda x, w: torch._foreach_mul_([x * 1], 2)[0],
     "rfft along a dimension that isn't there": lambda x, w: torch.fft.rfft(x, dim=7),
 }
 
@@ -263,6 +284,9 @@ def test_first_calls_import_nothing():
             torch.fft.fftfreq(6, device="tpu"), torch.fft.hfft(torch.complex(x, x)),
             (torch.complex(x, x).conj() * 2).real, torch.arange(3, out=torch.zeros(3, device="tpu")),
             torch.eye(2, out=torch.zeros(2, 2, device="tpu")), torch.full((2,), 3.0, out=torch.zeros(2, device="tpu")),
+            torch.mul(x.detach(), x.detach(), out=torch.zeros(6, 6, device="tpu")), x.trace(),
+            torch.cumsum(x.detach(), 0, out=torch.empty(0, device="tpu")), *torch._foreach_mul([x, x], 2.0),
+            torch.where(mask, x.detach(), x.detach(), out=torch.zeros(6, 6, device="tpu")), *torch._foreach_sqrt([x]),
         ]
         sum(r.double().sum() for r in results if r.requires_grad).backward()
         for result in results:

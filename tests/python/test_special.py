@@ -1,0 +1,93 @@
+"""Functions of mathematical physics, cross products and samples by a grid: lowered, and against the CPU's kernels."""
+
+import pytest
+import torch
+from helpers import EMBEDDED, check
+
+FUNCTIONS = {
+    "lgamma": torch.lgamma,
+    "digamma": torch.digamma,
+    "polygamma of 0": lambda x: torch.polygamma(0, x),
+    "polygamma of 1": lambda x: torch.polygamma(1, x),
+    "erfc": torch.erfc,
+    "erfcx": torch.special.erfcx,
+}
+GRADIENTS = {"lgamma", "digamma", "erfc", "erfcx"}
+
+
+def numbers(dtype):
+    """Of both signs and of every size; poles and what is beside them."""
+    ends = torch.tensor([0.0, torch.inf, torch.nan, 0.5, 1.4616321449683623, 6.0, 10.0, 26.0, 1e-3, 1e-30, 1e9, 1e30])
+    sizes = torch.logspace(-8, 8, 97, dtype=torch.float64)
+    values = torch.cat([ends.double(), sizes, torch.linspace(0, 12, 577, dtype=torch.float64)])
+    values = torch.cat([values, -values]).to(dtype)
+    whole = torch.tensor([n for n in range(-9, 9) if n != 0], dtype=dtype)
+    if dtype == torch.float64:  # nearer, the CPU's kernels show how they round pi * x
+        return torch.cat([values, whole + 1e-7, whole - 1e-7])
+    infinity = torch.tensor(torch.inf, dtype=dtype)
+    return torch.cat([values, torch.nextafter(whole, infinity), torch.nextafter(whole, -infinity)])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_values_and_derivatives_over_the_whole_range(name, dtype):
+    if name == "erfcx" and dtype == torch.bfloat16:
+        pytest.skip("the CPU has no such kernel")
+
+    def program(x):
+        x = x.requires_grad_(name in GRADIENTS)
+        y = FUNCTIONS[name](x)
+        return y.detach(), *(torch.autograd.grad(y.sum(), x) if name in GRADIENTS else ())
+
+    check(program, numbers(dtype))
+
+
+def test_a_tail_keeps_its_digits():
+    """All but the last two, where XLA makes one exponential of two."""
+    check(torch.erfc, torch.linspace(0, 9, 1000), rtol=1e-6 if EMBEDDED else 1e-5, atol=1e-37)
+    check(torch.erfc, torch.linspace(0, 26, 1000, dtype=torch.float64), rtol=1e-14 if EMBEDDED else 1e-12, atol=1e-300)
+
+
+def test_of_whole_numbers():
+    check(lambda x: [FUNCTIONS[name](x) for name in FUNCTIONS], torch.arange(1, 9))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64])
+def test_cross_products(dtype):
+    def program(a, b):
+        products = torch.linalg.cross(a, b), torch.linalg.cross(a[:1].mT, b.mT, dim=1), torch.cross(a, a + 1, dim=-1)
+        if not dtype.is_floating_point:
+            return products
+        a, b = a.requires_grad_(), b.requires_grad_()
+        product = torch.linalg.cross(a, b[:1])
+        return *products, product.detach(), *torch.autograd.grad(product.square().sum(), (a, b))
+
+    generator = torch.Generator().manual_seed(0)
+    check(program, *(torch.randn(4, 5, 3, generator=generator).mul(4).to(dtype) for _ in range(2)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("corners", [False, True])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+def test_samples_by_a_grid(mode, padding, corners, dtype):
+    def program(image, grid, weights):
+        image, grid = image.requires_grad_(), grid.requires_grad_()
+        y = torch.nn.functional.grid_sample(image, grid, mode, padding, corners)
+        one = torch.nn.functional.grid_sample(image[:, :, :1, :1], grid, mode, padding, corners)
+        return y.detach(), one.detach(), *torch.autograd.grad((y * weights).sum(), (image, grid))
+
+    generator = torch.Generator().manual_seed(0)
+    image, grid = torch.randn(2, 3, 5, 7, generator=generator), torch.randn(2, 4, 6, 2, generator=generator)
+    grid[0, :2] *= 3
+    check(program, *(t.to(dtype) for t in (image, grid, torch.randn(2, 3, 4, 6, generator=generator))))
+
+
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+def test_samples_by_a_grid_of_no_numbers(mode, padding):
+    def program(image, grid):
+        return torch.nn.functional.grid_sample(image, grid, mode, padding, align_corners=False)
+
+    says = torch.tensor([[torch.nan, 0.2], [torch.inf, 0.0], [-torch.inf, 0.5], [-3, 0.3], [1, torch.nan], [-1, 1]])
+    check(program, torch.rand(1, 2, 4, 4), says[None, None])
