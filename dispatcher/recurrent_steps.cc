@@ -17,6 +17,7 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
 #include <optional>
 #include <tuple>
 #include <vector>
@@ -154,6 +155,8 @@ StepsGradient Backward(const Steps& s, const Trace& trace, const Tensor& output,
 
 class StepsFunction : public torch::autograd::Function<StepsFunction> {
  public:
+  static constexpr size_t kArguments = 8;
+
   static variable_list forward(AutogradContext* context, const Tensor& gates, const Tensor& weight,
                                const std::optional<Tensor>& bias, const Tensor& h, const std::optional<Tensor>& c,
                                int64_t kind, int64_t time, bool backwards) {
@@ -176,6 +179,9 @@ class StepsFunction : public torch::autograd::Function<StepsFunction> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    if (std::none_of(grads.begin(), grads.end(), [](const Tensor& grad) { return grad.defined(); })) {
+      return variable_list(kArguments);
+    }
     const variable_list saved = context->get_saved_variables();
     const Steps s{static_cast<CellKind>(context->saved_data["kind"].toInt()),
                   context->saved_data["time"].toInt(),
