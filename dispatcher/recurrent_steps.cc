@@ -37,7 +37,7 @@ struct Trace {
   variable_list h, c, workspace;  // the last two: of cells that have them
 };
 
-std::optional<Tensor> Given(const Tensor& t) { return t.defined() ? std::optional<Tensor>(t) : std::nullopt; }
+std::optional<Tensor> OptionalOf(const Tensor& t) { return t.defined() ? std::optional<Tensor>(t) : std::nullopt; }
 
 // Whether a cell consists of operators that all can derive and trace: where forward derivatives are asked for, of which
 // PyTorch has none for its cells, and while a graph is traced, when it does not know what each cell returns.
@@ -125,7 +125,8 @@ StepsGradient Backward(const Steps& s, const Trace& trace, const Tensor& output,
     switch (s.kind) {
       case CellKind::kLstm:
         std::tie(inputs[i], state.c, std::ignore) = at::_thnn_fused_lstm_cell_backward_impl(
-            Given(state.h), Given(state.c), i > 0 ? trace.c[i - 1] : s.first.c, trace.c[i], trace.workspace[i], false);
+            OptionalOf(state.h), OptionalOf(state.c), i > 0 ? trace.c[i - 1] : s.first.c, trace.c[i],
+            trace.workspace[i], false);
         state.h = inputs[i].mm(s.weight);
         break;
       case CellKind::kGru:
@@ -226,14 +227,14 @@ class StepsFunction : public torch::autograd::Function<StepsFunction> {
                                                       {&s.bias, &gradient.bias},
                                                       {&s.first.h, &gradient.first.h},
                                                       {&s.first.c, &gradient.first.c}};
+    std::vector<Tensor*> wanted;
     for (const auto& [input, grad] : read) {
-      if (input->defined() && input->requires_grad()) inputs.push_back(*input);
+      if (!input->defined() || !input->requires_grad()) continue;
+      inputs.push_back(*input);
+      wanted.push_back(grad);
     }
-    const variable_list found = torch::autograd::grad(outputs, inputs, output_grads, true, true, true);
-    size_t i = 0;
-    for (const auto& [input, grad] : read) {
-      if (input->defined() && input->requires_grad()) *grad = found[i++];
-    }
+    variable_list found = torch::autograd::grad(outputs, inputs, output_grads, true, true, true);
+    for (size_t i = 0; i < wanted.size(); ++i) *wanted[i] = std::move(found[i]);
     return gradient;
   }
 };
@@ -256,7 +257,7 @@ bool IsOneNode(const Steps& s) {
 
 std::pair<Tensor, CellState> RunSteps(const Steps& s) {
   if (!IsOneNode(s)) return Outcome(s, TakeSteps(s));
-  variable_list results = StepsFunction::apply(s.gates, s.weight, Given(s.bias), s.first.h, Given(s.first.c),
+  variable_list results = StepsFunction::apply(s.gates, s.weight, OptionalOf(s.bias), s.first.h, OptionalOf(s.first.c),
                                                static_cast<int64_t>(s.kind), s.time, s.backwards);
   return {results[0], {results[1], results.size() > 2 ? results[2] : Tensor()}};
 }

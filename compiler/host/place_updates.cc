@@ -87,7 +87,7 @@ llvm::SmallVector<ir::UpdateSliceOp> ChainTo(ir::UpdateSliceOp last) {
   return {};
 }
 
-// Whether two updates of one shape, whose own strides are 1, replace different elements.
+// Whether two updates of bases of one shape are known to replace different elements: they lie apart in some dim.
 bool Apart(ir::UpdateSliceOp a, ir::UpdateSliceOp b) {
   const auto first = ir::TensorTypeOf(a.getSrc()).getShape(), second = ir::TensorTypeOf(b.getSrc()).getShape();
   if (ir::TensorTypeOf(a.getBase()) != ir::TensorTypeOf(b.getBase())) return false;

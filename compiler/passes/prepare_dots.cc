@@ -158,15 +158,15 @@ void Prepare(ir::DotOp op, bool open) {
                       (!open && std::min(rows, cols) == 1 && rows * cols * depth <= kSmallElements));
   // The sum runs along rhs, as it lies: let that be the matrix.
   if (small && cols == 1 && rows > 1 && depth > 1) return Prepare(Exchanged(op, left_free, right_free), open);
-  const auto widened = !open && op.getLhsBatch().empty() && SizeOf(lhs_shape, left_free) <= kWidenedRows &&
-                               right_free.size() == 1 && op.getRhsContract().size() == 1 && element.isIntOrFloat()
+  const auto widened = !open && op.getLhsBatch().empty() && rows <= kWidenedRows && right_free.size() == 1 &&
+                               op.getRhsContract().size() == 1 && element.isIntOrFloat()
                            ? WidenedFrom(op.getRhs(), element.getIntOrFloatBitWidth())
                            : std::nullopt;
   const bool library = !small && !widened && (mlir::isa<mlir::FloatType>(element) || !element.isIntOrFloat());
   const bool turn_left = library && LiesTurned(op.getLhsBatch(), left_free, op.getLhsContract());
-  const bool turn_right = widened ? (op.getRhsContract()[0] == 1) != widened->turned
-                                  : LiesTurned(op.getRhsBatch(), op.getRhsContract(), right_free) ||
-                                        (!library && SizeOf(rhs_shape, right_free) < kLanes);
+  const bool turn_right =
+      widened ? (op.getRhsContract()[0] == 1) != widened->turned
+              : LiesTurned(op.getRhsBatch(), op.getRhsContract(), right_free) || (!library && cols < kLanes);
   Value lhs = library ? op.getLhs() : Wide(b, loc, op.getLhs());
   lhs = turn_left ? Arrange(b, loc, lhs, op.getLhsBatch(), op.getLhsContract(), left_free)
                   : Arrange(b, loc, lhs, op.getLhsBatch(), left_free, op.getLhsContract());
