@@ -33,8 +33,8 @@ constexpr int kNice = 7;
 // program that uses all cores waiting for the part of each parallel loop that a compile holds up.
 constexpr int kRestShare = 20;
 constexpr std::chrono::milliseconds kLongestRest(2000), kLook(50);
-// After a device has settled (up to 5 ms of work: 1 % of a core), and where none had to.
-constexpr std::chrono::milliseconds kSettleRest(500), kSettleLook(5000);
+// Before a device settles first, and where none had to.
+constexpr std::chrono::milliseconds kSettleFirst(500), kSettleLook(5000);
 // One launch in so many may run op by op in such a program.
 constexpr int64_t kCompiledToOne = 32;
 // Jobs that may wait: a program of ever new fragments must not pile them up.
@@ -57,7 +57,7 @@ std::string ProfileKey(const std::string& key) { return Hashed(absl::StrCat(key,
 }  // namespace
 
 CompilePool::CompilePool(Engine& engine, int threads)
-    : engine_(engine), cache_(ProgramCache::FromFlags()), settle_after_(Clock::now() + kSettleRest) {
+    : engine_(engine), cache_(ProgramCache::FromFlags()), settle_after_(Clock::now() + kSettleFirst) {
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
 }
 
@@ -219,10 +219,12 @@ void CompilePool::Run() {
     } else if (Clock::now() >= settle_after_) {  // of the threads one
       settle_after_ = Clock::time_point::max();
       bool settled = false;
+      const Clock::time_point start = Clock::now();
       Work(lock, [&] {
         for (int d = 0; d < engine_.device_count(); ++d) settled |= engine_.device(d).Settle();
       });
-      if (!stop_) settle_after_ = Clock::now() + (settled ? kSettleRest : kSettleLook);
+      const Clock::time_point end = Clock::now();
+      if (!stop_) settle_after_ = end + (settled ? kRestShare * (end - start) : kSettleLook);
     }
   }
 }
