@@ -232,7 +232,7 @@ void Shapes(benchmark::internal::Benchmark* b) {
   b->UseRealTime()->Unit(benchmark::kMicrosecond)->ArgNames({"m", "n", "k", "tb"});
   b->Args({1024, 1024, 1024, 0})->Args({2048, 384, 384, 1})->Args({2048, 1536, 384, 1})->Args({256, 64, 64, 1});
   b->Args({1, 4096, 4096, 1})->Args({1, 4096, 4096, 0})->Args({1, 1152, 384, 1})->Args({8, 4096, 1024, 1});
-  b->Args({4096, 1, 4096, 0});
+  b->Args({4096, 1, 4096, 0})->Args({4, 2048, 512, 1})->Args({12, 4096, 1024, 1});
 }
 BENCHMARK(Gemm)->Apply(Shapes);
 BENCHMARK(GemmBFloat16)->Apply(Shapes);

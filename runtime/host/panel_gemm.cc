@@ -335,18 +335,18 @@ bool HasAmx() {
   return has;
 }
 
-bool HasAvx512() {
-  static const bool has =
-      __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
-  return has;
-}
-
 bool HasBFloat16() {
   static const bool has = __builtin_cpu_supports("avx512bf16");
   return has;
 }
 
 }  // namespace
+
+bool HasAvx512() {
+  static const bool has =
+      __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+  return has;
+}
 
 bool PanelsFirst() {
   static const bool intel = __builtin_cpu_is("intel");

@@ -5,10 +5,17 @@
 
 #include "runtime/host/matrix_library.h"
 #include "runtime/host/narrow_float.h"
+#include "runtime/host/panel_gemm.h"
+#include "runtime/host/rounding.h"
 
 #if defined(__x86_64__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"  // GCC 12's own, of vectors it leaves undefined on purpose
 #include <immintrin.h>
+#pragma GCC diagnostic pop
 #define TPU_AVX2 __attribute__((target("avx2,fma,f16c")))
+#define TPU_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl")))
+#define TPU_INLINE __attribute__((always_inline)) inline
 #endif
 
 namespace tpu::host {
@@ -17,7 +24,13 @@ namespace tpu::host {
 namespace {
 
 constexpr int64_t kMostRows = 8;
+// By AVX-512, where B's rows lie as they are read: from there on packing B pays, and pairs of bf16 are served.
+constexpr int64_t kMostWideRows = 16, kMostPairRows = 15;
 constexpr int64_t kLanes = 8;
+// Rows of B that are multiplied at once.
+constexpr int64_t kTileCols = 4;
+// Columns whose sums stay in the first level cache.
+constexpr int64_t kColumns = 256;
 
 TPU_AVX2 inline __m256 LoadWide(const float* p) { return _mm256_loadu_ps(p); }
 TPU_AVX2 inline __m256 LoadWide(const BFloat16* p) {
@@ -28,44 +41,114 @@ TPU_AVX2 inline __m256 LoadWide(const _Float16* p) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
 
-TPU_AVX2 inline float Sum(__m256 v) {
-  __m128 half = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-  half = _mm_add_ps(half, _mm_movehl_ps(half, half));
-  return _mm_cvtss_f32(_mm_add_ss(half, _mm_movehdup_ps(half)));
-}
+// How a tile of dot products is computed: sums[i * stride + j] = dot(A's row i, B's row j), i < kRows, j < kTileCols,
+// from M rows of A, which are padded with zeros to whole vectors. Unrolled, so that the sums are registers.
+struct Avx2 {
+  static constexpr int kTileRows = 2;
 
-// sums[i * n + j + 0..J) = dot(a row i, b row j): M rows of A by J rows of B, each read once. Unrolled, so that the
-// sums are registers.
-template <int M, int J, typename T>
-TPU_AVX2 void Dots(const float* a, int64_t lda, int64_t k, const T* b, int64_t ldb, float* sums, int64_t n) {
-  __m256 acc[M][J];
-  _Pragma("GCC unroll 8") for (int i = 0; i < M; ++i) {
-    _Pragma("GCC unroll 8") for (int j = 0; j < J; ++j) acc[i][j] = _mm256_setzero_ps();
+  TPU_AVX2 static TPU_INLINE float Sum(__m256 v) {
+    __m128 half = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    half = _mm_add_ps(half, _mm_movehl_ps(half, half));
+    return _mm_cvtss_f32(_mm_add_ss(half, _mm_movehdup_ps(half)));
   }
-  int64_t p = 0;
-  for (; p + kLanes <= k; p += kLanes) {
-    __m256 x[J];
-    _Pragma("GCC unroll 8") for (int j = 0; j < J; ++j) x[j] = LoadWide(b + j * ldb + p);
+
+  template <int M, typename T>
+  TPU_AVX2 static void Dots(const float* a, int64_t lda, int64_t k, const T* const (&b)[kTileCols], float* sums,
+                            int64_t stride) {
+    __m256 acc[M][kTileCols];
     _Pragma("GCC unroll 8") for (int i = 0; i < M; ++i) {
-      const __m256 y = _mm256_loadu_ps(a + i * lda + p);
-      _Pragma("GCC unroll 8") for (int j = 0; j < J; ++j) acc[i][j] = _mm256_fmadd_ps(x[j], y, acc[i][j]);
+      _Pragma("GCC unroll 8") for (int j = 0; j < kTileCols; ++j) acc[i][j] = _mm256_setzero_ps();
+    }
+    int64_t p = 0;
+    for (; p + kLanes <= k; p += kLanes) {
+      __m256 x[kTileCols];
+      _Pragma("GCC unroll 8") for (int j = 0; j < kTileCols; ++j) x[j] = LoadWide(b[j] + p);
+      _Pragma("GCC unroll 8") for (int i = 0; i < M; ++i) {
+        const __m256 y = _mm256_loadu_ps(a + i * lda + p);
+        _Pragma("GCC unroll 8") for (int j = 0; j < kTileCols; ++j) acc[i][j] = _mm256_fmadd_ps(x[j], y, acc[i][j]);
+      }
+    }
+    _Pragma("GCC unroll 8") for (int i = 0; i < M; ++i) {
+      _Pragma("GCC unroll 8") for (int j = 0; j < kTileCols; ++j) {
+        float sum = Sum(acc[i][j]);
+        for (int64_t q = p; q < k; ++q) sum += a[i * lda + q] * static_cast<float>(b[j][q]);
+        sums[i * stride + j] = sum;
+      }
     }
   }
-  _Pragma("GCC unroll 8") for (int i = 0; i < M; ++i) {
-    _Pragma("GCC unroll 8") for (int j = 0; j < J; ++j) {
-      float sum = Sum(acc[i][j]);
-      for (int64_t q = p; q < k; ++q) sum += a[i * lda + q] * static_cast<float>(b[j * ldb + q]);
-      sums[i * n + j] = sum;
-    }
-  }
-}
+};
 
-template <int M, typename T>
-void DotRows(const float* a, int64_t lda, int64_t k, const T* b, int64_t ldb, float* sums, int64_t n) {
-  constexpr int kAtOnce = M <= 2 ? 4 : M <= 6 ? 2 : 1;
-  int64_t j = 0;
-  for (; j + kAtOnce <= n; j += kAtOnce) Dots<M, kAtOnce>(a, lda, k, b + j * ldb, ldb, sums + j, n);
-  for (; j < n; ++j) Dots<M, 1>(a, lda, k, b + j * ldb, ldb, sums + j, n);
+struct Avx512 {
+  static constexpr int kTileRows = 4;
+
+  TPU_AVX512 static TPU_INLINE __m512 Load(const float* p, __mmask16 lanes) { return _mm512_maskz_loadu_ps(lanes, p); }
+  TPU_AVX512 static TPU_INLINE __m512 Load(const BFloat16* p, __mmask16 lanes) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, p)), 16));
+  }
+  TPU_AVX512 static TPU_INLINE __m512 Load(const _Float16* p, __mmask16 lanes) {
+    return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(lanes, p));
+  }
+
+  // The sum of each of 16 vectors' lanes.
+  TPU_AVX512 static TPU_INLINE __m512 Sums(const __m512 (&v)[16]) {
+    __m512 pairs[8], quarters[4];
+    _Pragma("GCC unroll 8") for (int i = 0; i < 8; ++i) {
+      pairs[i] = _mm512_add_ps(_mm512_unpacklo_ps(v[2 * i], v[2 * i + 1]), _mm512_unpackhi_ps(v[2 * i], v[2 * i + 1]));
+    }
+    _Pragma("GCC unroll 8") for (int i = 0; i < 4; ++i) {
+      const __m512 x = pairs[2 * i], y = pairs[2 * i + 1];
+      quarters[i] = _mm512_add_ps(_mm512_shuffle_ps(x, y, 0x44), _mm512_shuffle_ps(x, y, 0xEE));
+    }
+    return Joined(Joined(quarters[0], quarters[1]), Joined(quarters[2], quarters[3]));
+  }
+  TPU_AVX512 static TPU_INLINE __m512 Joined(__m512 x, __m512 y) {
+    return _mm512_add_ps(_mm512_shuffle_f32x4(x, y, 0x88), _mm512_shuffle_f32x4(x, y, 0xDD));
+  }
+
+  template <int M, typename T>
+  TPU_AVX512 static void Dots(const float* a, int64_t lda, int64_t k, const T* const (&b)[kTileCols], float* sums,
+                              int64_t stride) {
+    __m512 acc[16];
+    _Pragma("GCC unroll 16") for (int i = 0; i < 16; ++i) acc[i] = _mm512_setzero_ps();
+    const auto add = [&](int64_t p, __mmask16 lanes) TPU_AVX512 __attribute__((always_inline)) {
+      __m512 x[kTileCols];
+      _Pragma("GCC unroll 8") for (int j = 0; j < kTileCols; ++j) {
+        x[j] = Load(b[j] + p, lanes);
+        asm("" : "+v"(x[j]));  // read once, not by each multiplication
+      }
+      _Pragma("GCC unroll 8") for (int i = 0; i < M; ++i) {
+        const __m512 y = _mm512_loadu_ps(a + i * lda + p);
+        _Pragma("GCC unroll 8") for (int j = 0; j < kTileCols; ++j) {
+          acc[i * kTileCols + j] = _mm512_fmadd_ps(x[j], y, acc[i * kTileCols + j]);
+        }
+      }
+    };
+    int64_t p = 0;
+    for (; p + 16 <= k; p += 16) add(p, 0xffff);
+    if (p < k) add(p, static_cast<__mmask16>((1u << (k - p)) - 1));
+    alignas(64) float tile[16];
+    _mm512_store_ps(tile, Sums(acc));
+    for (int i = 0; i < M; ++i) std::copy_n(tile + i * kTileCols, kTileCols, sums + i * stride);
+  }
+};
+
+// sums[i * stride + j] = dot(A's row i, B's row j) for j < n, by tiles whose rows of B stay in the first level cache
+// for all rows of A; up to kTileCols - 1 more columns are written.
+template <typename Simd, typename T>
+void DotRows(const float* a, int64_t lda, int64_t m, int64_t k, const T* b, int64_t ldb, float* sums, int64_t stride,
+             int64_t n) {
+  using Dots = void (*)(const float*, int64_t, int64_t, const T* const(&)[kTileCols], float*, int64_t);
+  constexpr Dots kByRows[] = {Simd::template Dots<1, T>, Simd::template Dots<2, T>,
+                              Simd::template Dots<std::min(3, Simd::kTileRows), T>,
+                              Simd::template Dots<std::min(4, Simd::kTileRows), T>};
+  const int64_t rows = CeilDiv(m, CeilDiv(m, Simd::kTileRows));
+  for (int64_t j = 0; j < n; j += kTileCols) {
+    const T* rows_of_b[kTileCols];
+    for (int64_t q = 0; q < kTileCols; ++q) rows_of_b[q] = b + std::min(j + q, n - 1) * ldb;
+    for (int64_t i = 0; i < m; i += rows) {
+      kByRows[std::min(rows, m - i) - 1](a + i * lda, lda, k, rows_of_b, sums + i * stride + j, stride);
+    }
+  }
 }
 
 // sums[0..n) += a[0..4) times four rows of B.
@@ -90,10 +173,10 @@ TPU_AVX2 void AddFourRows(const float* a, const T* b, int64_t ldb, float* sums, 
 // B stored untransposed: its rows, times one element of A each, are added up in pieces of columns that stay in cache.
 template <typename T>
 void AddRows(const float* a, int64_t lda, int64_t m, int64_t k, const T* b, int64_t ldb, float* sums, int64_t n) {
-  constexpr int64_t kColumns = 2048;
+  constexpr int64_t kPiece = 2048;
   std::fill(sums, sums + m * n, 0.0f);
-  for (int64_t j = 0; j < n; j += kColumns) {
-    const int64_t width = std::min(kColumns, n - j);
+  for (int64_t j = 0; j < n; j += kPiece) {
+    const int64_t width = std::min(kPiece, n - j);
     int64_t p = 0;
     for (; p + 4 <= k; p += 4) {
       for (int64_t i = 0; i < m; ++i) AddFourRows(a + i * lda + p, b + p * ldb + j, ldb, sums + i * n + j, width);
@@ -107,12 +190,19 @@ void AddRows(const float* a, int64_t lda, int64_t m, int64_t k, const T* b, int6
   }
 }
 
+// C's columns [begin, end) (+)= the sums.
 template <typename T>
-void Store(const GemmBlock& g, const float* sums, int64_t column_stride) {
+void Store(const GemmBlock& g, int64_t begin, int64_t end, const float* sums, int64_t stride, int64_t column_stride) {
   for (int64_t i = 0; i < g.m; ++i) {
-    for (int64_t j = 0; j < g.n; ++j) {
-      T& out = static_cast<T*>(g.c)[i * g.ldc + j * column_stride];
-      out = static_cast<T>(g.accumulate ? static_cast<float>(out) + sums[i * g.n + j] : sums[i * g.n + j]);
+    T* const row = static_cast<T*>(g.c) + i * g.ldc;
+    const float* const from = sums + i * stride - begin;
+    if (column_stride == 1 && !g.accumulate) {
+      for (int64_t j = begin; j < end; ++j) row[j] = static_cast<T>(from[j]);
+      continue;
+    }
+    for (int64_t j = begin; j < end; ++j) {
+      T& out = row[j * column_stride];
+      out = static_cast<T>(g.accumulate ? static_cast<float>(out) + from[j] : from[j]);
     }
   }
 }
@@ -121,25 +211,39 @@ template <typename T>
 void Skinny(const GemmBlock& g, int64_t column_stride) {
   thread_local std::vector<float> scratch;
   // Rows of A whose strides were a power of two would share few lines of the cache.
-  const int64_t lda = (g.k + 15) / 16 * 16 + 16;
-  scratch.resize(static_cast<size_t>(g.m * (lda + g.n)));
+  const int64_t lda = RoundUp(g.k, 16) + 16;
+  const int64_t stride = g.trans_b ? kColumns : g.n;
+  constexpr size_t kAlignment = 64 / sizeof(float);
+  scratch.resize(static_cast<size_t>(g.m * (lda + stride)) + kAlignment);
   float* a = scratch.data();
+  a += (kAlignment - reinterpret_cast<uintptr_t>(a) / sizeof(float) % kAlignment) % kAlignment;
   float* sums = a + g.m * lda;
   for (int64_t i = 0; i < g.m; ++i) {
-    for (int64_t p = 0; p < g.k; ++p) {
-      a[i * lda + p] = static_cast<float>(static_cast<const T*>(g.a)[g.trans_a ? p * g.lda + i : i * g.lda + p]);
+    const T* const from = static_cast<const T*>(g.a) + (g.trans_a ? i : i * g.lda);
+    if (g.trans_a) {
+      for (int64_t p = 0; p < g.k; ++p) a[i * lda + p] = static_cast<float>(from[p * g.lda]);
+    } else {
+      for (int64_t p = 0; p < g.k; ++p) a[i * lda + p] = static_cast<float>(from[p]);
     }
+    std::fill(a + i * lda + g.k, a + (i + 1) * lda, 0.0f);
   }
   const T* b = static_cast<const T*>(g.b);
-  if (g.trans_b) {
-    using Rows = void (*)(const float*, int64_t, int64_t, const T*, int64_t, float*, int64_t);
-    constexpr Rows kByRows[kMostRows] = {DotRows<1, T>, DotRows<2, T>, DotRows<3, T>, DotRows<4, T>,
-                                         DotRows<5, T>, DotRows<6, T>, DotRows<7, T>, DotRows<8, T>};
-    kByRows[g.m - 1](a, lda, g.k, b, g.ldb, sums, g.n);
-  } else {
+  const auto store = g.out_dtype == DType::kFloat32 ? Store<float> : Store<T>;
+  if (!g.trans_b) {
     AddRows(a, lda, g.m, g.k, b, g.ldb, sums, g.n);
+    return store(g, 0, g.n, sums, stride, column_stride);
   }
-  g.out_dtype == DType::kFloat32 ? Store<float>(g, sums, column_stride) : Store<T>(g, sums, column_stride);
+  const auto dot_rows = HasAvx512() ? DotRows<Avx512, T> : DotRows<Avx2, T>;
+  for (int64_t j = 0; j < g.n; j += kColumns) {
+    const int64_t width = std::min(kColumns, g.n - j);
+    dot_rows(a, lda, g.m, g.k, b + j * g.ldb, g.ldb, sums, stride, width);
+    store(g, j, j + width, sums, stride, column_stride);
+  }
+}
+
+int64_t MostRows(const GemmBlock& g) {
+  if (!g.trans_b || !HasAvx512()) return kMostRows;
+  return g.dtype == DType::kBFloat16 ? kMostPairRows : kMostWideRows;
 }
 
 }  // namespace
@@ -156,10 +260,10 @@ bool SkinnyBlock(const GemmBlock& block) {
     g.b = block.a, g.ldb = block.lda, g.trans_b = !block.trans_a;
     column_stride = block.ldc;
   }
-  if (g.m > kMostRows) return false;
+  if (g.m > MostRows(g)) return false;
   switch (g.dtype) {
     case DType::kFloat32:
-      if (GetMatrixLibrary().sgemm != nullptr && (g.m == 1 || !g.trans_b)) return false;
+      if (GetMatrixLibrary().sgemm != nullptr && (!g.trans_b || (g.m == 1 && !HasAvx512()))) return false;
       Skinny<float>(g, column_stride);
       return true;
     case DType::kBFloat16:

@@ -1,7 +1,7 @@
-// Products with few rows (decoding: one token at a time), which read B once and should run at the speed of memory. The
-// matrix library reaches that for one row of f32, not for a few, and has no 16-bit floats.
+// Products with few rows (decoding: a token at a time of each sequence), which read B once and should run at the speed
+// of memory. The matrix library reaches that for one row of f32, not for a few, and has no 16-bit floats.
 //
-// Called by gemm_block.cc on the pool's threads. AVX2; elsewhere the library serves.
+// Called by gemm_block.cc on the pool's threads. AVX2 and AVX-512; elsewhere the library serves.
 #pragma once
 
 #include "runtime/host/gemm.h"

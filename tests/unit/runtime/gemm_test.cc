@@ -158,6 +158,18 @@ TEST(Gemm, LargeEnoughToBeCut) {
   }
 }
 
+TEST(Gemm, FewRows) {
+  for (int64_t m = 1; m <= 34; ++m) {
+    GemmStep g{.trans_a = m % 3 == 0, .trans_b = true, .accumulate = m % 4 == 1, .m = m, .n = 262 + m % 7, .k = 21 + m};
+    Compare<float>(g);
+    Compare<Half>(g);
+    Compare<Half, float>(g);
+    Compare<_Float16>(g);
+    g.n = 1 + m % 3;
+    Compare<float>(g);
+  }
+}
+
 // Several passes and blocks in every direction, none of them full at its end.
 TEST(Gemm, LargerThanABlock) {
   for (int flags = 0; flags < 8; ++flags) {
