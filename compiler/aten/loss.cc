@@ -8,13 +8,7 @@ namespace {
 
 enum Reduction { kNoReduction = 0, kMean = 1, kSum = 2 };
 
-Tensor In(AtenCall& c, int i) { return c.as(i, c.float_compute()); }
-
-Tensor Total(Tensor x) {
-  Shape dims;
-  for (int64_t d = 0; d < x.rank(); ++d) dims.push_back(d);
-  return ir::Sum(x, dims);
-}
+Tensor Total(Tensor x) { return ir::Sum(x, AllDims(x)); }
 
 Tensor Reduced(Tensor loss, int64_t reduction) {
   if (reduction == kNoReduction) return loss;
