@@ -58,7 +58,7 @@ struct HostKernel {
   mutable TeamChoice team;  // of every run
 };
 
-// A result's place in a new tensor, or an argument that is written.
+// What a call on these kinds of operands is recorded as, and what becomes of its results.
 struct Signature {
   CallRef call;
   std::vector<const Layout*> results;  // of call.results: the strides that new tensors get

@@ -1,7 +1,6 @@
 #include "dispatcher/graph.h"
 
 #include <algorithm>
-#include <bit>
 #include <tuple>
 #include <utility>
 
@@ -18,16 +17,6 @@ namespace tpu {
 namespace {
 
 constexpr uint64_t kNumberWord = 1, kGeneratorWord = 2;  // layouts' addresses are larger
-
-// A tensor over part of a storage.
-at::Tensor Over(const c10::Storage& storage, const Layout* layout, int64_t offset) {
-  auto tensor = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storage),
-                                                         c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
-                                                         c10::scalarTypeToTypeMeta(layout->scalar_type));
-  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(layout->sizes(), layout->stride_ref());
-  tensor.unsafeGetTensorImpl()->set_storage_offset(offset);
-  return tensor;
-}
 
 // As what a graph takes in the stretch of storage from the tensor's first element to its last, so that views are
 // recorded where the graph uses them: the storage as it lies, if the tensor covers it; else, without gaps, the tensor
@@ -100,7 +89,7 @@ void GraphCapture::AddTensor(const at::Tensor& tensor, const Layout* base) {
                               tensor.device().str());
   ValueRef value = capture_.AddInput(base->type, &graph_->input_slots_.back());
   bases_.back() = MakeTensor(std::move(value), base, tensor.device().index());
-  placeholders_.back() = layout == base ? bases_.back() : Over(bases_.back().storage(), layout, 0);
+  placeholders_.back() = layout == base ? bases_.back() : TensorOver(bases_.back().storage(), layout, 0);
 }
 
 void GraphCapture::FindWrites() {
@@ -201,7 +190,7 @@ void CapturedGraph::Fill(std::vector<GraphInput>& inputs, std::vector<Slot>& slo
     } else if (in.kind == GraphInput::Kind::kTensor) {
       if (slot < 0 && !kept_[i]) continue;
       if (LayoutOf(*in.tensor.unsafeGetTensorImpl()) != in.base) {
-        in.tensor = Over(in.tensor.storage(), in.base, in.tensor.storage_offset());
+        in.tensor = TensorOver(in.tensor.storage(), in.base, in.tensor.storage_offset());
       }
       if (slot >= 0) slots[slot].value = ReadValue(*in.tensor.unsafeGetTensorImpl(), in.base);
       if (!kept_[i]) in.tensor.reset();
@@ -254,12 +243,13 @@ std::vector<at::Tensor> CapturedGraph::Replay(std::vector<GraphInput>& inputs) c
     if (out.layout == nullptr) {
       results.emplace_back();
     } else if (out.storage >= 0) {
-      results.push_back(Over(storages[out.storage], out.layout, out.offset));
+      results.push_back(TensorOver(storages[out.storage], out.layout, out.offset));
     } else {
       const at::Tensor& base = inputs[~out.storage].tensor;
       const int64_t elements = base.storage_offset() * static_cast<int64_t>(base.itemsize());
-      results.push_back(Over(base.storage(), out.layout,
-                             out.offset + elements / static_cast<int64_t>(c10::elementSize(out.layout->scalar_type))));
+      results.push_back(
+          TensorOver(base.storage(), out.layout,
+                     out.offset + elements / static_cast<int64_t>(c10::elementSize(out.layout->scalar_type))));
     }
   }
   return results;

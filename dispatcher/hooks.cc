@@ -4,13 +4,11 @@
 
 #include "dispatcher/generator.h"
 #include "dispatcher/pinned.h"
+#include "dispatcher/storage.h"
 #include "dispatcher/streams.h"
 #include "jit/engine.h"
 
 namespace tpu {
-
-void ResizeStorage(const c10::Storage& storage, size_t bytes);  // storage.cc
-
 namespace {
 
 struct Hooks final : at::PrivateUse1HooksInterface {

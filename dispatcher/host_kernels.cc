@@ -439,4 +439,6 @@ void RunNow(const Operator& op, torch::jit::Stack& stack) {
   }
 }
 
+void RunNowBoxed(const c10::OperatorHandle& op, torch::jit::Stack* stack) { RunNow(Operator::Of(op), *stack); }
+
 }  // namespace tpu

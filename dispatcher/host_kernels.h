@@ -20,6 +20,8 @@ absl::Status RunCall(Device& device, const Call& call, absl::Span<const KernelIn
 // Reads every argument, runs the operator on the host, and replaces the arguments on the stack by the results on the
 // device.
 void RunNow(const Operator& op, torch::jit::Stack& stack);
+// The same as a kernel.
+void RunNowBoxed(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
 // Installs the allocator described above; once, at load.
 void InstallHostAllocator();

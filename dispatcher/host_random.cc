@@ -15,10 +15,9 @@
 #include <cstdint>
 #include <limits>
 #include <string>
-#include <string_view>
 #include <type_traits>
 
-#include "absl/container/flat_hash_set.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 
 namespace tpu {
@@ -209,13 +208,17 @@ void Fill(const Parameters& p, at::Tensor& t) {
   }
 }
 
+using Results = std::vector<at::Tensor>;
+
 // One call: its arguments as numbers and tensors, its seed and offset.
 class PhiloxCall {
  public:
   PhiloxCall(const Call& call, absl::Span<const KernelInput> inputs, absl::FunctionRef<at::Tensor(int)> tensor)
       : call_(call), inputs_(inputs), tensor_(tensor) {}
 
-  std::vector<at::Tensor> Run(std::string_view op) const;
+  // How each operator draws, by its name as Plain gives it.
+  using Operators = absl::flat_hash_map<std::string, Results (*)(const PhiloxCall&)>;
+  static const Operators& Known();
 
  private:
   DType result_type() const { return call_.results[0].dtype; }
@@ -277,9 +280,9 @@ class PhiloxCall {
   // The variance of complex numbers is that of their two parts together; a mean that is a number is both parts'.
   at::Tensor Normal(size_t mean, size_t std) const {
     if (!IsComplex(result_type()) && !IsTensor(mean) && !IsTensor(std)) {
-      return Make({Draw::kNormal, 24, Number(mean, 0), Number(std, 1)}, draw_type());
+      return Drawn({Draw::kNormal, 24, Number(mean, 0), Number(std, 1)});
     }
-    at::Tensor z = Make({Draw::kNormal}, draw_type());
+    at::Tensor z = Drawn({Draw::kNormal});
     at::Tensor parts = z.is_complex() ? at::view_as_real(z) : z;
     if (z.is_complex()) parts.mul_(M_SQRT1_2);
     const at::Tensor deviation =
@@ -293,15 +296,18 @@ class PhiloxCall {
     }
     return z;
   }
-  std::vector<at::Tensor> Dropout() const;
+  at::Tensor Drawn(const Parameters& p) const { return Make(p, draw_type()); }
+  Results Dropout() const;
   at::Tensor Multinomial() const;
+  Results Bernoulli(const at::Tensor& p, c10::ScalarType type) const;
+  Results BernoulliOfArgument() const;  // the second
 
   const Call& call_;
   const absl::Span<const KernelInput> inputs_;
   const absl::FunctionRef<at::Tensor(int)> tensor_;
 };
 
-std::vector<at::Tensor> PhiloxCall::Dropout() const {  // (x, p, train) -> y, mask
+Results PhiloxCall::Dropout() const {  // (x, p, train) -> y, mask
   const at::Tensor x = TensorAt(0);
   if (Number(2, 1) == 0) return {x, at::ones(x.sizes(), at::kBool)};
   const c10::ScalarType type = draw_type();
@@ -325,30 +331,48 @@ at::Tensor PhiloxCall::Multinomial() const {  // (p, count, replacement)
   return std::get<1>(p.div(drawn).sort(/*stable=*/true, -1, /*descending=*/true)).narrow(-1, 0, count).contiguous();
 }
 
-std::vector<at::Tensor> PhiloxCall::Run(std::string_view op) const {
-  if (op == "native_dropout") return Dropout();
-  if (op == "multinomial") return {Multinomial()};
-  if (op == "uniform") return {Make({Draw::kUniform, bits(), Number(1, 0), Number(2, 1)}, draw_type())};
-  if (op == "normal_functional" || op == "normal") return {Normal(1, 2)};
-  if (op == "normal.Tensor_float" || op == "normal.float_Tensor" || op == "normal.Tensor_Tensor") return {Normal(0, 1)};
-  if (op == "exponential") return {Make({Draw::kExponential, bits(), 0, Number(1, 1)}, draw_type())};
-  if (op == "log_normal") return {Make({Draw::kLogNormal, 24, Number(1, 1), Number(2, 2)}, draw_type())};
-  if (op == "cauchy") return {Make({Draw::kCauchy, bits(), Number(1, 0), Number(2, 1)}, draw_type())};
-  if (op == "random.from") return {Integers(Integer(1, 0), Integer(2, FullRange()))};
-  if (op == "random.to") return {Integers(0, Integer(1, 0))};
-  if (op == "random") return {Integers(0, FullRange())};
-  const bool given = op == "bernoulli";  // the probabilities are the operand, else the second argument
-  if (given || IsTensor(1)) {
-    at::Tensor p = TensorAt(given ? 0 : 1);
-    const c10::ScalarType type = given && p.scalar_type() == c10::kDouble ? c10::kDouble
-                                 : given                                  ? c10::kFloat
-                                                                          : draw_type();
-    TORCH_CHECK(p.ge(0).logical_and_(p.le(1)).all().item<bool>(),
-                "Expected p_in >= 0 && p_in <= 1 to be true, but got false.");
-    return {Uniform(type) < p.to(type)};
-  }
+Results PhiloxCall::Bernoulli(const at::Tensor& p, c10::ScalarType type) const {
+  TORCH_CHECK(p.ge(0).logical_and_(p.le(1)).all().item<bool>(),
+              "Expected p_in >= 0 && p_in <= 1 to be true, but got false.");
+  return {Uniform(type) < p.to(type)};
+}
+
+Results PhiloxCall::BernoulliOfArgument() const {
+  if (IsTensor(1)) return Bernoulli(TensorAt(1), draw_type());
   const double p = Number(1, 0.5);
   return {Uniform(draw_type()) < (draw_type() == c10::kDouble ? p : static_cast<float>(p))};
+}
+
+const PhiloxCall::Operators& PhiloxCall::Known() {
+  using C = const PhiloxCall&;
+  const auto normal = [](C c) -> Results { return {c.Normal(1, 2)}; };
+  const auto normal_of_tensors = [](C c) -> Results { return {c.Normal(0, 1)}; };
+  const auto bernoulli = [](C c) -> Results { return c.BernoulliOfArgument(); };
+  static const auto* const known = new Operators{
+      {"native_dropout", [](C c) -> Results { return c.Dropout(); }},
+      {"multinomial", [](C c) -> Results { return {c.Multinomial()}; }},
+      {"uniform", [](C c) -> Results { return {c.Drawn({Draw::kUniform, c.bits(), c.Number(1, 0), c.Number(2, 1)})}; }},
+      {"normal_functional", normal},
+      {"normal", normal},
+      {"normal.Tensor_float", normal_of_tensors},
+      {"normal.float_Tensor", normal_of_tensors},
+      {"normal.Tensor_Tensor", normal_of_tensors},
+      {"exponential", [](C c) -> Results { return {c.Drawn({Draw::kExponential, c.bits(), 0, c.Number(1, 1)})}; }},
+      {"log_normal", [](C c) -> Results { return {c.Drawn({Draw::kLogNormal, 24, c.Number(1, 1), c.Number(2, 2)})}; }},
+      {"cauchy", [](C c) -> Results { return {c.Drawn({Draw::kCauchy, c.bits(), c.Number(1, 0), c.Number(2, 1)})}; }},
+      {"random.from", [](C c) -> Results { return {c.Integers(c.Integer(1, 0), c.Integer(2, c.FullRange()))}; }},
+      {"random.to", [](C c) -> Results { return {c.Integers(0, c.Integer(1, 0))}; }},
+      {"random", [](C c) -> Results { return {c.Integers(0, c.FullRange())}; }},
+      {"bernoulli",
+       [](C c) -> Results {  // of the operand
+         const at::Tensor p = c.TensorAt(0);
+         return c.Bernoulli(p, p.scalar_type() == c10::kDouble ? c10::kDouble : c10::kFloat);
+       }},
+      {"bernoulli.p", bernoulli},
+      {"bernoulli.float", bernoulli},
+      {"bernoulli.Tensor", bernoulli},
+  };
+  return *known;
 }
 
 // "aten::bernoulli_.float" -> "bernoulli.float": in-place operators mean what their functional forms mean.
@@ -362,32 +386,15 @@ std::string Plain(const Call& call) {
 }  // namespace
 
 bool DrawsPhilox(const Call& call) {
-  static const absl::flat_hash_set<std::string> known = {"native_dropout",
-                                                         "uniform",
-                                                         "normal_functional",
-                                                         "normal",
-                                                         "normal.Tensor_float",
-                                                         "normal.float_Tensor",
-                                                         "normal.Tensor_Tensor",
-                                                         "exponential",
-                                                         "log_normal",
-                                                         "cauchy",
-                                                         "random.from",
-                                                         "random.to",
-                                                         "random",
-                                                         "bernoulli",
-                                                         "bernoulli.p",
-                                                         "bernoulli.float",
-                                                         "bernoulli.Tensor"};
   const std::string op = Plain(call);
-  if (op != "multinomial") return known.contains(op);
+  if (op != "multinomial") return PhiloxCall::Known().contains(op);
   const auto* replacement = std::get_if<bool>(&call.arguments[2].attribute);
   return replacement == nullptr || !*replacement || call.results[0].dims.back() == 1;
 }
 
 std::vector<at::Tensor> DrawPhilox(const Call& call, absl::Span<const KernelInput> inputs,
                                    absl::FunctionRef<at::Tensor(int operand)> tensor) {
-  return PhiloxCall(call, inputs, tensor).Run(Plain(call));
+  return PhiloxCall::Known().at(Plain(call))(PhiloxCall(call, inputs, tensor));
 }
 
 }  // namespace tpu

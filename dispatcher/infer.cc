@@ -318,6 +318,13 @@ void DescribeBounded(const Operator& op, at::ArrayRef<c10::IValue> arguments, co
   d.signature->recordable = d.signature->bounded = d.call->needs_program;
 }
 
+// As casts of quantized weights do.
+bool WidensBytes(const Call& call) {
+  if (call.operands.size() != 1 || call.operands[0].is_scalar || call.results.size() != 1) return false;
+  const TensorType &from = call.operands[0].type, &to = call.results[0];
+  return SizeOf(from.dtype) == 1 && SizeOf(to.dtype) > 1 && from.dims == to.dims;
+}
+
 }  // namespace
 
 std::vector<at::Tensor> TensorsOf(const c10::IValue& value) {
@@ -397,13 +404,6 @@ SignatureRef Infer(const Operator& op, at::ArrayRef<c10::IValue> arguments, cons
              op.out.empty() && !op.seeded;
   d.call->host_kernel = std::move(d.kernel);
   return d.Finish();
-}
-
-// As casts of quantized weights do.
-bool WidensBytes(const Call& call) {
-  if (call.operands.size() != 1 || call.operands[0].is_scalar || call.results.size() != 1) return false;
-  const TensorType &from = call.operands[0].type, &to = call.results[0];
-  return SizeOf(from.dtype) == 1 && SizeOf(to.dtype) > 1 && from.dims == to.dims;
 }
 
 void FinishCall(Call& call) {

@@ -99,9 +99,6 @@ at::Tensor EfficientZeros(c10::IntArrayRef size, std::optional<c10::ScalarType> 
   return at::detail::empty_generic(size, &allocator, keys, c10::dtype_or_default(dtype), std::nullopt);
 }
 
-// PyTorch's own is a kernel that only its devices have, also for tensors that say nothing but shapes.
-void MakeOnHost(const c10::OperatorHandle& op, torch::jit::Stack* stack) { RunNow(Operator::Of(op), *stack); }
-
 // "tpu::copy": broadcast to the destination's sizes, converted to its dtype.
 CallRef CopyCall(const Layout* from, const Layout* to) {
   static auto* const calls = new CallTable<std::pair<const Layout*, const Layout*>>();
@@ -298,8 +295,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", &Empty);
   m.impl("empty_strided", &EmptyStrided);
   m.impl("_efficientzerotensor", &EfficientZeros);
+  // PyTorch's own is a kernel that only its devices have, also for tensors that say nothing but shapes.
   for (const char* overload : {"kaiser_window", "kaiser_window.periodic", "kaiser_window.beta"}) {
-    m.impl(overload, torch::CppFunction::makeFromBoxedFunction<&MakeOnHost>());
+    m.impl(overload, torch::CppFunction::makeFromBoxedFunction<&RunNowBoxed>());
   }
   m.impl("as_strided", &at::native::as_strided_tensorimpl);
   m.impl("view", &at::native::view);

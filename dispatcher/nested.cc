@@ -56,9 +56,6 @@ void ByParts(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::NestedTensorCPU), stack);
 }
 
-// For kernels that read the CPU's memory.
-void OnHost(const c10::OperatorHandle& op, torch::jit::Stack* stack) { RunNow(Operator::Of(op), *stack); }
-
 // As the kernel for the CPU does, which reads its memory.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> SplitHeads(const at::Tensor& qkv, const at::Tensor& bias,
                                                           int64_t heads) {
@@ -68,16 +65,16 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> SplitHeads(const at::Tensor& qkv,
 // Each by its name: where there is a composite kernel, too, a fallback would not be asked.
 TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) {
   m.impl("_transform_bias_rescale_qkv", &SplitHeads);
-  m.impl("sum.dim_IntList", torch::CppFunction::makeFromBoxedFunction<&OnHost>());
-  m.impl("_nested_sum_backward", torch::CppFunction::makeFromBoxedFunction<&OnHost>());
+  for (const char* reads_memory : {"sum.dim_IntList", "_nested_sum_backward"}) {
+    m.impl(reads_memory, torch::CppFunction::makeFromBoxedFunction<&RunNowBoxed>());
+  }
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
     const auto op = c10::Dispatcher::singleton().findOp(name);
     if (!op || name.getNamespace() != "aten" || !op->hasKernelForDispatchKey(c10::DispatchKey::NestedTensorCPU) ||
         op->hasKernelForDispatchKey(c10::DispatchKey::NestedTensorPrivateUse1)) {
       continue;
     }
-    const std::string full = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
-    m.impl(full.c_str(), torch::CppFunction::makeFromBoxedFunction<&ByParts>());
+    m.impl(c10::toString(name).c_str(), torch::CppFunction::makeFromBoxedFunction<&ByParts>());
   }
 }
 

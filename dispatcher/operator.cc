@@ -150,8 +150,7 @@ Operator::Operator(const c10::OperatorHandle& handle) : op(handle), recorded(han
       functional_form = true;
     }
   }
-  const c10::OperatorName& n = recorded.operator_name();
-  name = n.overload_name.empty() ? n.name : n.name + "." + n.overload_name;
+  name = c10::toString(recorded.operator_name());
   seeded = op.hasTag(at::Tag::nondeterministic_seeded);
   data_dependent = op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output);
   // What sizes its out= tensors itself would be believed to have done so, but for kernels of ours.

@@ -244,32 +244,31 @@ bool StaysPyTorchs(const c10::OperatorHandle& op) {
 void RegisterOperators(const std::vector<std::string>& lowered) {
   static auto* const library =
       new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
-  const auto add = [](const std::string& name, const std::string& overload) {
-    const auto op = c10::Dispatcher::singleton().findSchema({name, overload});
+  const auto add = [](const c10::OperatorName& name) {
+    const auto op = c10::Dispatcher::singleton().findSchema(name);
     if (!op || StaysPyTorchs(*op) || op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) return;
     if (auto typed = TypedKernel(*op)) {
       static auto* const handles = new std::vector<c10::RegistrationHandleRAII>();
       handles->push_back(c10::Dispatcher::singleton().registerImpl(
-          {name, overload}, c10::DispatchKey::PrivateUse1, *std::move(typed), std::nullopt, nullptr, "torch_tpu"));
+          name, c10::DispatchKey::PrivateUse1, *std::move(typed), std::nullopt, nullptr, "torch_tpu"));
       return;
     }
-    const std::string full = overload.empty() ? name : name + "." + overload;
-    library->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Recorder>()));
+    library->impl(c10::toString(name).c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Recorder>()));
   };
   for (const std::string& full : lowered) {
     if (full.rfind("aten::", 0) != 0) continue;
     const size_t dot = full.find('.');
     const std::string name = full.substr(0, dot);
     const std::string overload = dot == std::string::npos ? "" : full.substr(dot + 1);
-    add(name, overload);
-    add(name + "_", overload);
+    add({name, overload});
+    add({name + "_", overload});
   }
   // PyTorch's kernels of structured operators call the out= form, of which only the Meta key (Python, mostly) tells
   // what it returns. Copies of views are made of what is recorded anyway.
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
     const auto op = c10::Dispatcher::singleton().findOp(name);
     if (!op || name.name.rfind("aten::", 0) != 0 || !HasStructuredKernel(*op)) continue;
-    if (!op->hasTag(at::Tag::view_copy)) add(name.name, name.overload_name);
+    if (!op->hasTag(at::Tag::view_copy)) add(name);
   }
 }
 

@@ -121,9 +121,9 @@ void ServeOthers(torch::Library& m) {
     if (!op || name.getNamespace() != "aten" || !op->hasKernelForDispatchKey(cpu) || op->hasKernelForDispatchKey(key)) {
       continue;
     }
-    const std::string full = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
-    m.impl(full.c_str(), NeedsNoMemory(*op, meta) ? torch::CppFunction::makeFromBoxedFunction<&ByParts<cpu>>()
-                                                  : torch::CppFunction::makeFromBoxedFunction<&OnHost>());
+    m.impl(c10::toString(name).c_str(), NeedsNoMemory(*op, meta)
+                                            ? torch::CppFunction::makeFromBoxedFunction<&ByParts<cpu>>()
+                                            : torch::CppFunction::makeFromBoxedFunction<&OnHost>());
   }
 }
 

@@ -12,13 +12,13 @@
 #include <tuple>
 #include <vector>
 
+#include "dispatcher/structured.h"
+
 namespace tpu {
 namespace {
 
 using at::Tensor;
 using Optional = std::optional<Tensor>;
-
-bool Given(const Optional& t) { return t && t->defined(); }
 
 // The type that moments of `t` have.
 Tensor Precise(const Tensor& t) { return t.to(at::toOpMathType(t.scalar_type())); }

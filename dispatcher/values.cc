@@ -161,12 +161,16 @@ bool WriteOver(const c10::TensorImpl& tensor, const ValueRef& held, ValueRef val
   return base.value == held && WritePart(tensor, layout, storage, base, value);
 }
 
-at::Tensor MakeTensor(ValueRef value, const Layout* layout, c10::DeviceIndex device) {
-  auto tensor = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(c10::make_intrusive<TpuStorage>(std::move(value), layout, device)),
-      c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), c10::scalarTypeToTypeMeta(layout->scalar_type));
-  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(layout->sizes(), layout->stride_ref());
+at::Tensor TensorOver(c10::Storage storage, const Layout* layout, int64_t offset) {
+  auto tensor =
+      at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                               c10::scalarTypeToTypeMeta(layout->scalar_type));
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(layout->sizes(), layout->stride_ref(), offset);
   return tensor;
+}
+
+at::Tensor MakeTensor(ValueRef value, const Layout* layout, c10::DeviceIndex device) {
+  return TensorOver(c10::Storage(c10::make_intrusive<TpuStorage>(std::move(value), layout, device)), layout);
 }
 
 at::Tensor MakeUninitialized(const Layout* layout, c10::DeviceIndex device) {
@@ -177,11 +181,7 @@ at::Tensor MakeUninitialized(const Layout* layout, c10::DeviceIndex device) {
       bytes += (layout->type.dims[i] - 1) * layout->strides[i] * c10::elementSize(layout->scalar_type);
     }
   }
-  auto tensor = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(c10::make_intrusive<TpuStorage>(bytes, device)),
-                                                         c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
-                                                         c10::scalarTypeToTypeMeta(layout->scalar_type));
-  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(layout->sizes(), layout->stride_ref());
-  return tensor;
+  return TensorOver(c10::Storage(c10::make_intrusive<TpuStorage>(bytes, device)), layout);
 }
 
 ValueRef MakeReadyValue(const Layout* layout, c10::DeviceIndex device, const void* source) {

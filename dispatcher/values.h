@@ -34,6 +34,8 @@ void WriteValue(const c10::TensorImpl& tensor, ValueRef value);
 // where another thread wrote to the storage since.
 bool WriteOver(const c10::TensorImpl& tensor, const ValueRef& held, ValueRef value);
 
+// A tensor over a part of the storage.
+at::Tensor TensorOver(c10::Storage storage, const Layout* layout, int64_t offset = 0);
 // A new tensor over a new storage holding `value`.
 at::Tensor MakeTensor(ValueRef value, const Layout* layout, c10::DeviceIndex device);
 at::Tensor MakeUninitialized(const Layout* layout, c10::DeviceIndex device);

@@ -116,10 +116,6 @@ Stream& Engine::NewStream(int device) {
     std::lock_guard<std::mutex> lock(mutex_);
     id = next_stream_[device];
     next_stream_[device] = id + 1 < kMaxStreams ? id + 1 : 1;
-    if (!streams_[device][id]) {
-      streams_[device][id] = std::make_unique<Stream>(devices_[device].get(), id);
-      windows_[device][id] = std::make_unique<Window>(*this, *streams_[device][id]);
-    }
   }
   return stream(device, id);
 }

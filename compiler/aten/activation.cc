@@ -10,11 +10,6 @@ namespace {
 
 constexpr double kGeluBeta = M_SQRT2 * M_2_SQRTPI * 0.5;
 constexpr double kGeluKappa = 0.044715;
-constexpr double kSeluAlpha = 1.6732632423543772848170429916717;
-constexpr double kSeluScale = 1.0507009873554804934193349852946;
-
-Tensor In(AtenCall& c, int i) { return c.as(i, c.float_compute()); }
-Tensor In(AtenCall& c, int i, double otherwise) { return c.as(i, c.float_compute(), otherwise); }
 
 Result Gelu(AtenCall& c) {
   Tensor x = In(c, 0);
@@ -184,7 +179,6 @@ Result LogitBackward(AtenCall& c) {
 
 void RegisterActivation(Registry& r) {
   r.Add("aten::relu", [](AtenCall& c) -> Result { return ir::Max(c.x(0), 0); });
-  r.Add("aten::relu6", [](AtenCall& c) -> Result { return Relu6(c.x(0)); });
   r.Add("aten::gelu", Gelu);
   r.Add("aten::gelu_backward", GeluBackward);
   r.Add("aten::silu", Silu);
@@ -208,10 +202,6 @@ void RegisterActivation(Registry& r) {
   r.Add("aten::celu", [](AtenCall& c) -> Result {
     Tensor x = In(c, 0), alpha = In(c, 1, 1);
     return ir::Select(x <= 0, ir::Expm1(x / alpha) * alpha, x);
-  });
-  r.Add("aten::selu", [](AtenCall& c) -> Result {
-    Tensor x = In(c, 0);
-    return ir::Select(x <= 0, ir::Expm1(x) * (kSeluAlpha * kSeluScale), x * kSeluScale);
   });
   r.Add("aten::softplus", Softplus);
   r.Add("aten::softplus_backward", SoftplusBackward);

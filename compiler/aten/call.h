@@ -112,6 +112,10 @@ class AtenCall {
   bool misread_ = false;
 };
 
+// Operands of formulas of floats, in the type that those are computed in.
+inline Tensor In(AtenCall& c, int i) { return c.as(i, c.float_compute()); }
+inline Tensor In(AtenCall& c, int i, double otherwise) { return c.as(i, c.float_compute(), otherwise); }
+
 // Of the gradients those that are asked for: a masked one is left out, or 0 where the record still has a result for it.
 Result Asked(AtenCall& c, llvm::ArrayRef<bool> mask, llvm::ArrayRef<Tensor> gradients);
 

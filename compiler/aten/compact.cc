@@ -11,7 +11,6 @@ using ir::ScatterKind;
 
 constexpr int64_t kWhole = -1;  // all that there is of a result
 
-Tensor Flat(Tensor x) { return ir::Reshape(x, {x.elements()}); }
 Tensor Number(Tensor like, int64_t value) { return like.emitter().Integer(DType::kInt64, value); }
 
 // How many are true up to each element of a mask of rank 1, itself included.

@@ -75,7 +75,7 @@ Lowering Unary(UnaryFunction f) {
   return [f](AtenCall& c) -> Result { return f(c.x(0)); };
 }
 Lowering FloatUnary(UnaryFunction f) {
-  return [f](AtenCall& c) -> Result { return f(c.as(0, c.float_compute())); };
+  return [f](AtenCall& c) -> Result { return f(In(c, 0)); };
 }
 // Rounds floats; integers and bools stay.
 Lowering Rounding(UnaryFunction f) {
@@ -172,10 +172,7 @@ void RegisterUnary(Registry& r) {
   r.Add("aten::neg", Unary(ir::Neg));
   r.Add("aten::abs", [](AtenCall& c) -> Result { return IsUnsigned(c.compute()) ? c.x(0) : ir::Abs(c.x(0)); });
   r.Add({"aten::sign", "aten::sgn"}, Unary(ir::Sign));
-  r.Add("aten::positive", Unary([](Tensor x) { return x; }));
-  r.Add("aten::square", Unary([](Tensor x) { return x * x; }));
   r.Add("aten::floor", Rounding(ir::Floor));
-  r.Add("aten::fix", Rounding(ir::Trunc));
   r.Add("aten::ceil", Rounding(ir::Ceil));
   r.Add("aten::trunc", Rounding(ir::Trunc));
   r.Add("aten::round", Rounding(ir::RoundEven));
@@ -183,7 +180,7 @@ void RegisterUnary(Registry& r) {
   r.Add("aten::reciprocal", FloatUnary([](Tensor x) { return 1.0 / x; }));
   r.Add("aten::exp", FloatUnary(ir::Exp));
   r.Add("aten::exp2", FloatUnary(ir::Exp2));
-  r.Add({"aten::expm1", "aten::special_expm1"}, FloatUnary(ir::Expm1));
+  r.Add("aten::expm1", FloatUnary(ir::Expm1));
   r.Add("aten::log", FloatUnary(ir::Log));
   r.Add("aten::log2", FloatUnary(ir::Log2));
   r.Add("aten::log10", FloatUnary(ir::Log10));
@@ -202,9 +199,9 @@ void RegisterUnary(Registry& r) {
   r.Add("aten::asinh", FloatUnary(ir::Asinh));
   r.Add("aten::acosh", FloatUnary(ir::Acosh));
   r.Add("aten::atanh", FloatUnary(ir::Atanh));
-  r.Add({"aten::erf", "aten::special_erf"}, FloatUnary(ir::Erf));
-  r.Add({"aten::sigmoid", "aten::special_expit"}, FloatUnary(ir::Logistic));
-  r.Add({"aten::sinc", "aten::special_sinc"}, FloatUnary(Sinc));
+  r.Add("aten::erf", FloatUnary(ir::Erf));
+  r.Add("aten::sigmoid", FloatUnary(ir::Logistic));
+  r.Add("aten::sinc", FloatUnary(Sinc));
   r.Add("aten::deg2rad", FloatUnary([](Tensor x) { return x * (M_PI / 180); }));
   r.Add("aten::rad2deg", FloatUnary([](Tensor x) { return x * (180 / M_PI); }));
   r.Add("aten::special_entr", FloatUnary([](Tensor x) {
@@ -213,7 +210,7 @@ void RegisterUnary(Registry& r) {
         }));
   r.Add("aten::nan_to_num", NanToNum);
   r.Add("aten::logit", [](AtenCall& c) -> Result {
-    Tensor x = c.as(0, c.float_compute());
+    Tensor x = In(c, 0);
     if (c.has(1)) x = Clamp(x, c.as(1, x.dtype()), 1.0 - c.as(1, x.dtype()));
     return ir::Log(x / (1.0 - x));
   });
@@ -224,9 +221,7 @@ void RegisterBinary(Registry& r) {
   r.Add({"aten::sub.Tensor", "aten::sub.Scalar"}, [](AtenCall& c) -> Result { return c.x(0) - Scaled(c, 1, 2); });
   r.Add({"aten::rsub.Tensor", "aten::rsub.Scalar"}, [](AtenCall& c) -> Result { return c.x(1) - Scaled(c, 0, 2); });
   r.Add({"aten::mul.Tensor", "aten::mul.Scalar"}, [](AtenCall& c) -> Result { return c.x(0) * c.factor(1); });
-  r.Add({"aten::div.Tensor", "aten::div.Scalar", "aten::div.Tensor_mode", "aten::div.Scalar_mode",
-         "aten::true_divide.Tensor", "aten::true_divide.Scalar"},
-        Divide);
+  r.Add({"aten::div.Tensor", "aten::div.Scalar", "aten::div.Tensor_mode", "aten::div.Scalar_mode"}, Divide);
   r.Add({"aten::floor_divide", "aten::floor_divide.Scalar"}, WholeQuotient);
   r.Add({"aten::remainder.Tensor", "aten::remainder.Scalar", "aten::remainder.Scalar_Tensor"}, Binary(Remainder));
   r.Add({"aten::fmod.Tensor", "aten::fmod.Scalar"}, Binary(ir::Rem));
@@ -261,7 +256,7 @@ void RegisterBinary(Registry& r) {
 }
 
 void RegisterTernary(Registry& r) {
-  r.Add({"aten::clamp", "aten::clamp.Tensor", "aten::clip", "aten::clip.Tensor"}, [](AtenCall& c) -> Result {
+  r.Add({"aten::clamp", "aten::clamp.Tensor"}, [](AtenCall& c) -> Result {
     return Clamp(c.x(0), c.has(1) ? c.x(1) : Tensor(), c.has(2) ? c.x(2) : Tensor());
   });
   r.Add({"aten::clamp_min", "aten::clamp_min.Tensor"}, Binary(ir::Max));

@@ -1,4 +1,6 @@
 // Tensors from numbers. Numbers are inputs of the fragment, so a changing one makes no new key.
+#include <algorithm>
+
 #include "compiler/aten/families.h"
 #include "compiler/aten/registry.h"
 
@@ -42,18 +44,19 @@ Result Eye(AtenCall& c) {
 
 Lowering TriangleIndices(bool lower) {  // (rows, columns, offset)
   return [lower](AtenCall& c) -> Result {
+    constexpr int64_t kMostConstants = 1 << 16;
+    if (c.result_dims()[1] > kMostConstants / 2) return Result::Decline();
     int64_t rows = c.integer(0), columns = c.integer(1), offset = c.integer(2);
     Shape at[2];
     for (int64_t i = 0; i < rows; ++i) {
-      for (int64_t j = 0; j < columns; ++j) {
-        if (lower ? j - i > offset : j - i < offset) continue;
+      int64_t begin = lower ? 0 : std::max<int64_t>(0, i + offset),
+              end = lower ? std::min(columns, i + offset + 1) : columns;
+      for (int64_t j = begin; j < end; ++j) {
         at[0].push_back(i);
         at[1].push_back(j);
       }
     }
     at[0].append(at[1]);
-    constexpr size_t kMostConstants = 1 << 16;
-    if (at[0].size() > kMostConstants) return Result::Decline();
     return ir::Reshape(c.emitter().Dense(DType::kInt64, at[0]), c.result_dims());
   };
 }

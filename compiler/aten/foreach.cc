@@ -13,10 +13,7 @@ using BinaryFunction = Tensor (*)(Tensor, Tensor);
 using Reading = Tensor (*)(Tensor, DType);
 
 // What arithmetic on element k is done in: the op-math type of its own result.
-DType Compute(AtenCall& c, size_t k) {
-  DType dtype = OpMath(c.result_dtype(k));
-  return dtype;
-}
+DType Compute(AtenCall& c, size_t k) { return OpMath(c.result_dtype(k)); }
 
 // Argument i as one operand for each of `count` elements: a list, or one tensor or number for all.
 llvm::SmallVector<Tensor> Each(AtenCall& c, int i, size_t count) {
@@ -110,12 +107,6 @@ Result PowLists(AtenCall& c) {
   return Binary(ir::Pow)(c);
 }
 
-Shape AllDims(Tensor x) {
-  Shape dims;
-  for (int64_t d = 0; d < x.rank(); ++d) dims.push_back(d);
-  return dims;
-}
-
 Result NormOfEach(AtenCall& c) {  // (self, ord, dtype)
   double order = c.real(1, 2);
   if ((c.has(1) && !c.is_static(1)) || (order != 1 && order != 2 && !(std::isinf(order) && order > 0))) {
@@ -137,9 +128,7 @@ Result NormOfEach(AtenCall& c) {  // (self, ord, dtype)
 
 void AddBinary(Registry& r, const std::string& name, BinaryFunction f, bool with_alpha = false,
                Reading read = Operand) {
-  for (const char* overload : {".List", ".Tensor"}) {
-    r.Add("aten::_foreach_" + name + overload, Binary(f, with_alpha, read));
-  }
+  r.Add("aten::_foreach_" + name + ".List", Binary(f, with_alpha, read));
   for (const char* overload : {".Scalar", ".ScalarList"}) {
     r.Add("aten::_foreach_" + name + overload, Binary(f, false, read));
   }
@@ -152,6 +141,9 @@ void RegisterForeach(Registry& r) {
   AddBinary(r, "sub", ir::Sub, true);
   AddBinary(r, "mul", ir::Mul, false, Factor);
   AddBinary(r, "div", ir::Div, false, Factor);
+  r.Add("aten::_foreach_add.Tensor", Binary(ir::Add, true));
+  r.Add("aten::_foreach_mul.Tensor", Binary(ir::Mul, false, Factor));
+  r.Add("aten::_foreach_div.Tensor", Binary(ir::Div, false, Factor));
   AddBinary(r, "maximum", ir::Max);
   AddBinary(r, "minimum", ir::Min);
   AddBinary(r, "clamp_min", ir::Max);
@@ -181,7 +173,7 @@ void RegisterForeach(Registry& r) {
     return results;
   });
   r.Add("aten::_foreach_copy", [](AtenCall& c) -> Result { return c.tensors(1); });
-  r.Add({"aten::_foreach_zero", "aten::_foreach_zero.default"}, [](AtenCall& c) -> Result {
+  r.Add("aten::_foreach_zero", [](AtenCall& c) -> Result {
     llvm::SmallVector<Tensor> results;
     for (Tensor x : c.tensors(0)) results.push_back(c.emitter().Constant(x.dtype(), 0, x.dims()));
     return results;

@@ -17,8 +17,6 @@ Tensor WrapIndex(Tensor index, int64_t size) {
 namespace {
 
 Tensor Index(AtenCall& c, int i) { return c.as(i, DType::kInt64); }
-Tensor AtLeast1(Tensor x) { return x.rank() == 0 ? ir::Reshape(x, {1}) : x; }
-Tensor Flat(Tensor x) { return ir::Reshape(x, {x.elements()}); }
 
 // Sums of half types are kept in f32 while scattering.
 Tensor Wide(Tensor x) { return ir::Convert(x, OpMath(x.dtype())); }

@@ -8,13 +8,7 @@ namespace {
 
 enum Reduction { kNoReduction = 0, kMean = 1, kSum = 2 };
 
-Tensor In(AtenCall& c, int i) { return c.as(i, c.float_compute()); }
-
-Tensor Total(Tensor x) {
-  Shape dims;
-  for (int64_t d = 0; d < x.rank(); ++d) dims.push_back(d);
-  return ir::Sum(x, dims);
-}
+Tensor Total(Tensor x) { return ir::Sum(x, AllDims(x)); }
 
 Tensor Reduced(Tensor loss, int64_t reduction) {
   if (reduction == kNoReduction) return loss;
@@ -32,6 +26,10 @@ struct Classes {
   int64_t dim;
   Tensor index;   // target in range, with the class dim kept
   Tensor weight;  // 0 where ignored
+  Tensor ignored;
+
+  // For each target; what is ignored adds nothing, whatever it is.
+  Tensor Weighed(Tensor x) const { return ir::Select(ignored, 0, -(weight * x)); }
 };
 
 Classes ReadTarget(AtenCall& c, Tensor x, Tensor target, int weight, int64_t ignore) {
@@ -40,10 +38,10 @@ Classes ReadTarget(AtenCall& c, Tensor x, Tensor target, int weight, int64_t ign
   target = ir::Convert(target, DType::kInt64);
   if (x.rank() == 1 && target.rank() == 1) target = ir::Reshape(target, {});
   target = ir::Unsqueeze(target, k.dim);
-  Tensor ignored = ir::Eq(target, c.emitter().Integer(DType::kInt64, ignore));
-  k.index = ir::Select(ignored, 0, target);
+  k.ignored = ir::Eq(target, c.emitter().Integer(DType::kInt64, ignore));
+  k.index = ir::Select(k.ignored, 0, target);
   k.weight = c.has(weight) ? ir::Take(In(c, weight), k.index, 0) : c.emitter().Constant(x.dtype(), 1, k.index.dims());
-  k.weight = ir::Select(ignored, 0, k.weight);
+  k.weight = ir::Select(k.ignored, 0, k.weight);
   return k;
 }
 
@@ -52,9 +50,7 @@ Result NllLoss(AtenCall& c) {  // (log_probs, target, weight, reduction, ignore_
   if (x.elements() == 0) return Result::Decline();
   Classes k = ReadTarget(c, x, c.tensor(1), 2, c.integer(4, -100));
   int64_t reduction = c.integer(3, kMean);
-  Tensor picked = ir::TakeAlong(x, k.index, k.dim);
-  // An ignored -inf must not become NaN by a product with 0.
-  Tensor loss = ir::Select(ir::Eq(k.weight, 0), 0, -(k.weight * picked));
+  Tensor loss = k.Weighed(ir::TakeAlong(x, k.index, k.dim));
   Tensor total_weight = Total(k.weight);
   if (reduction == kNoReduction) {
     return {ir::Reshape(loss, c.result_dims()), c.emitter().Constant(x.dtype(), 0, c.result_dims(1))};
@@ -71,9 +67,8 @@ Result NllLossBackward(AtenCall& c) {
   if (reduction == kMean) dy = dy / ir::Reshape(In(c, 6), {});
   if (reduction == kNoReduction && dy.rank() > 0) dy = ir::Reshape(dy, k.index.dims());
   if (reduction != kNoReduction) dy = ir::Reshape(dy, {});
-  Tensor updates = ir::Select(ir::Eq(k.weight, 0), 0, -(k.weight * dy));
   Tensor classes = c.emitter().Iota(DType::kInt64, x.dims(), k.dim);
-  return ir::Select(ir::Eq(classes, k.index), updates, 0);
+  return ir::Select(ir::Eq(classes, k.index), k.Weighed(dy), 0);
 }
 
 // log of a probability, not below -100.
@@ -121,7 +116,7 @@ Result SmoothL1(AtenCall& c) {  // (x, target, reduction, beta)
 }
 Result SmoothL1Backward(AtenCall& c) {  // (dy, x, target, reduction, beta)
   Tensor d = In(c, 1) - In(c, 2), beta = In(c, 4);
-  Tensor slope = ir::Select(ir::Abs(d) < beta, d / beta, ir::Sign(d));
+  Tensor slope = ir::Select(ir::Abs(d) >= beta, ir::Sign(d), d / beta);
   return Upstream(slope * In(c, 0), d, c.integer(3, kMean));
 }
 

@@ -23,6 +23,7 @@ struct Moments {
   Tensor mean, squares;
 };
 Moments MomentsAlong(Tensor x, Ints dims);
+Shape AllDims(Tensor x);
 // Dims 0 .. rank-1 but those listed.
 Shape OtherDims(int64_t rank, Ints dims);
 

@@ -6,8 +6,6 @@
 namespace tpu::aten {
 namespace {
 
-Tensor In(AtenCall& c, int i) { return c.as(i, c.float_compute()); }
-
 Shape LastDims(int64_t rank, int64_t count) {
   Shape dims;
   for (int64_t d = rank - count; d < rank; ++d) dims.push_back(d);

@@ -126,9 +126,7 @@ Result Unscale(AtenCall& c) {
   Tensor found = c.as(1, DType::kFloat32);
   for (Tensor grad : c.tensors(0)) {
     Tensor g = ir::Convert(grad, OpMath(grad.dtype()));
-    Shape dims;
-    for (int64_t d = 0; d < g.rank(); ++d) dims.push_back(d);
-    Tensor bad = ir::Reduce(ir::ReduceKind::any, ir::Not(IsFinite(g)), dims);
+    Tensor bad = ir::Reduce(ir::ReduceKind::any, ir::Not(IsFinite(g)), AllDims(g));
     found = ir::Select(bad, 1, found);
     Tensor scale = ir::Reshape(c.as(2, g.dtype()), {});
     results.push_back(ir::Select(ir::Eq(scale, 1), g, g * scale));

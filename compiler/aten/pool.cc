@@ -39,7 +39,6 @@ ir::Window Cut(ir::Window w, Ints x, Ints out) {
 }
 
 Shape Prefix(Ints dims, size_t n) { return Shape(dims.begin(), dims.end() - n); }
-int64_t Product(Ints dims) { return std::accumulate(dims.begin(), dims.end(), int64_t{1}, std::multiplies<>()); }
 
 Lowering MaxPool(size_t n) {  // (x, kernel, stride, padding, dilation, ceil_mode) -> values, indices
   return [n](AtenCall& c) -> Result {
@@ -58,7 +57,7 @@ Lowering MaxPool(size_t n) {  // (x, kernel, stride, padding, dilation, ceil_mod
 // dy added where `indices` (flat over the last n dims) say.
 Tensor AddAtIndices(Tensor dy, Tensor indices, Ints x, size_t n) {
   Shape outer = Prefix(x, n);
-  int64_t planes = Product(outer), area = Product(x.take_back(n));
+  int64_t planes = NumElements(outer), area = NumElements(x.take_back(n));
   Shape rows{planes, planes == 0 ? 0 : dy.elements() / planes};
   Tensor base = dy.emitter().Constant(dy.dtype(), 0, {planes, area});
   Tensor sum = ir::Scatter(ir::ScatterKind::add, base, ir::Reshape(indices, rows), ir::Reshape(dy, rows), 1);
@@ -100,7 +99,7 @@ Average ReadAverage(AtenCall& c, int first, size_t n, Ints x, Ints out, DType dt
   counting = Cut(counting, area, out);
   bool uniform = llvm::all_of(counting.low, [](int64_t v) { return v == 0; }) &&
                  llvm::all_of(counting.high, [](int64_t v) { return v == 0; });
-  a.divisor = uniform ? c.emitter().Constant(dtype, static_cast<double>(Product(counting.window)))
+  a.divisor = uniform ? c.emitter().Constant(dtype, static_cast<double>(NumElements(counting.window)))
                       : ir::WindowReduce(ir::ReduceKind::sum, c.emitter().Constant(dtype, 1, area), counting);
   return a;
 }
@@ -204,7 +203,7 @@ Lowering AdaptiveAvgPool(size_t n) {  // (x, output_size)
     }
     if (even) {
       ir::Window w{ratio, ratio, Shape(n, 1), Shape(n, 0), Shape(n, 0)};
-      return ir::WindowReduce(ir::ReduceKind::sum, x, w) / static_cast<double>(Product(ratio));
+      return ir::WindowReduce(ir::ReduceKind::sum, x, w) / static_cast<double>(NumElements(ratio));
     }
     for (size_t i = 0; i < n; ++i) x = AverageAlong(x, lead + i, c.result_dims()[lead + i]);
     return x;
@@ -244,7 +243,6 @@ void RegisterPool(Registry& r) {
   r.Add("aten::max_pool3d_with_indices_backward", MaxPoolBackward(3, 7));
   r.Add("aten::adaptive_max_pool2d_backward", MaxPoolBackward(2, 2));
   r.Add("aten::adaptive_max_pool3d_backward", MaxPoolBackward(3, 2));
-  r.Add("aten::avg_pool1d", AvgPool(1));
   r.Add("aten::avg_pool2d", AvgPool(2));
   r.Add("aten::avg_pool3d", AvgPool(3));
   r.Add("aten::avg_pool2d_backward", AvgPoolBackward(2));

@@ -71,7 +71,7 @@ Tensor Bernoulli(AtenCall& c, Tensor p, bool given) {
 }
 
 Result Dropout(AtenCall& c) {  // (x, p, train) -> y, mask
-  Tensor x = c.as(0, c.float_compute());
+  Tensor x = In(c, 0);
   if (!c.boolean(2, true)) return {x, c.emitter().Constant(DType::kBool, 1, x.dims())};
   DType dtype = DrawType(c);
   Tensor keep = 1.0 - c.as(1, dtype);
@@ -136,7 +136,7 @@ void RegisterRandom(Registry& r) {
         });
   r.Add({"aten::rand", "aten::rand_like"}, [](AtenCall& c) -> Result { return Uniform(c); });
   r.Add({"aten::randn", "aten::randn_like"}, [](AtenCall& c) -> Result { return Normal(c); });
-  r.Add("aten::bernoulli", [](AtenCall& c) -> Result { return Bernoulli(c, c.as(0, c.float_compute()), true); });
+  r.Add("aten::bernoulli", [](AtenCall& c) -> Result { return Bernoulli(c, In(c, 0), true); });
   r.Add({"aten::bernoulli.p", "aten::bernoulli.float"},
         [](AtenCall& c) -> Result { return Bernoulli(c, c.as(1, DrawType(c), 0.5), false); });
   r.Add("aten::bernoulli.Tensor", [](AtenCall& c) -> Result { return Bernoulli(c, c.as(1, DrawType(c), 0.5), true); });
@@ -156,7 +156,7 @@ void RegisterRandom(Registry& r) {
   r.Add("aten::multinomial", Multinomial);
   r.Add("aten::native_dropout", Dropout);
   r.Add("aten::native_dropout_backward", [](AtenCall& c) -> Result {  // (dy, mask, scale)
-    Tensor dy = c.as(0, c.float_compute());
+    Tensor dy = In(c, 0);
     return dy * ir::Convert(c.tensor(1), dy.dtype()) * c.as(2, dy.dtype());
   });
   r.Add("aten::random.from", RandomFrom);

@@ -19,7 +19,6 @@ struct Math {
   static Tensor Join(std::initializer_list<Tensor> parts) { return ir::Concat(parts, 1); }
 };
 
-Tensor In(AtenCall& c, int i) { return c.as(i, c.float_compute()); }
 // The gates, argument i of the call, with their bias.
 Tensor Biased(AtenCall& c, int i, int bias) { return c.has(bias) ? In(c, i) + In(c, bias) : In(c, i); }
 

@@ -1,6 +1,5 @@
 // Reductions. Half types are accumulated in f32, small integers in i64, as PyTorch does.
 #include <cmath>
-#include <numeric>
 
 #include "compiler/aten/families.h"
 #include "compiler/aten/maths.h"
@@ -23,6 +22,8 @@ Moments MomentsAlong(Tensor x, Ints dims) {
   return {mean, ir::Sum(centred * centred, dims, true)};
 }
 
+Shape AllDims(Tensor x) { return OtherDims(x.rank(), {}); }
+
 Shape OtherDims(int64_t rank, Ints dims) {
   Shape others;
   for (int64_t d = 0; d < rank; ++d) {
@@ -35,12 +36,6 @@ namespace {
 
 // The operand in the type that a sum into the result's type is done in.
 Tensor Accumulated(AtenCall& c) { return c.as(0, OpMath(c.result_dtype())); }
-
-Shape AllDims(Tensor x) {
-  Shape dims(x.rank());
-  std::iota(dims.begin(), dims.end(), 0);
-  return dims;
-}
 
 Tensor Dropped(Tensor kept, AtenCall& c, int result = 0) { return ir::Reshape(kept, c.result_dims(result)); }
 
@@ -80,7 +75,7 @@ Lowering Index(ExtremumKind kind) {  // (x, dim?, keepdim)
   return [kind](AtenCall& c) -> Result {
     Tensor x = c.tensor(0);
     if (x.elements() == 0) return Result::Decline();
-    if (!c.has(1) || x.rank() == 0) x = ir::Reshape(x, {x.elements()});
+    if (!c.has(1) || x.rank() == 0) x = Flat(x);
     return Dropped(ir::ArgReduce(kind, x, c.has(1) ? c.dim(1, x.rank()) : 0), c);
   };
 }
@@ -124,7 +119,7 @@ Lowering Norm(int order, int dims) {
 }
 
 Result LogSumExp(AtenCall& c) {
-  Tensor x = c.as(0, c.float_compute());
+  Tensor x = In(c, 0);
   Shape dims = c.dims(1, x.rank());
   if (x.elements() == 0) return Result::Decline();
   Tensor greatest = ir::Reduce(ReduceKind::max, x, dims, true);

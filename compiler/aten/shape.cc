@@ -31,7 +31,7 @@ Result Roll(AtenCall& c) {  // (x, shifts, dims)
   Tensor x = c.tensor(0);
   Shape shifts = c.ints(1), dims = c.ints(2), original(x.dims());
   if (dims.empty()) {
-    x = ir::Reshape(x, {x.elements()});
+    x = Flat(x);
     dims = {0};
   }
   if (x.elements() == 0) return c.tensor(0);

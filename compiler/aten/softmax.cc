@@ -9,11 +9,10 @@ namespace {
 // x less its maximum along `dim`, so that exp does not overflow.
 Tensor Shifted(Tensor x, int64_t dim) { return x - ir::Reduce(ir::ReduceKind::max, x, {dim}, true); }
 
-// A number is a row of one: not always 1, but NaN where it is infinite.
-Tensor Row(Tensor x) { return x.rank() == 0 ? ir::Reshape(x, {1}) : x; }
 Tensor Of(AtenCall& c, Tensor row) { return ir::Reshape(row, c.result_dims()); }
 
-Tensor Input(AtenCall& c) { return Row(c.as(0, OpMath(c.result_dtype()))); }
+// A number is a row of one: not always 1, but NaN where it is infinite.
+Tensor Input(AtenCall& c) { return AtLeast1(c.as(0, OpMath(c.result_dtype()))); }
 
 Result Softmax(AtenCall& c) {  // (x, dim, half_to_float)
   Tensor x = Input(c);
@@ -30,13 +29,13 @@ Result LogSoftmax(AtenCall& c) {
 }
 
 Result SoftmaxBackward(AtenCall& c) {  // (dy, y, dim, input_dtype)
-  Tensor dy = Row(c.as(0, c.float_compute())), y = Row(c.as(1, c.float_compute()));
+  Tensor dy = AtLeast1(In(c, 0)), y = AtLeast1(In(c, 1));
   Tensor weighted = dy * y;
   return Of(c, weighted - y * ir::Sum(weighted, {c.dim(2, y.rank())}, true));
 }
 
 Result LogSoftmaxBackward(AtenCall& c) {
-  Tensor dy = Row(c.as(0, c.float_compute())), y = Row(c.as(1, c.float_compute()));
+  Tensor dy = AtLeast1(In(c, 0)), y = AtLeast1(In(c, 1));
   return Of(c, dy - ir::Exp(y) * ir::Sum(dy, {c.dim(2, y.rank())}, true));
 }
 

@@ -31,7 +31,7 @@ Result Search(AtenCall& c, Tensor sequence, Tensor values, bool right) {
   if (c.promoted() == DType::kBool) return Result::Decline();
   const int64_t size = sequence.size(-1), dim = sequence.rank() - 1;
   const Shape places(c.result_dims());
-  if (dim == 0) values = ir::Reshape(values, {values.elements()});
+  if (dim == 0) values = Flat(values);
   Emitter& e = c.emitter();
   Tensor low = e.Integer(DType::kInt64, 0, values.dims()), high = e.Integer(DType::kInt64, size, values.dims());
   for (int64_t most = size; most > 0; most /= 2) {  // of what is between the two

@@ -98,13 +98,13 @@ Tensor Erfcx(Tensor x) {
 
 template <Tensor (*kFunction)(Tensor)>
 Result Of(AtenCall& c) {
-  return kFunction(c.as(0, c.float_compute()));
+  return kFunction(In(c, 0));
 }
 
 Result Polygamma(AtenCall& c) {  // (n, x)
   const int64_t n = c.integer(0);
   if (n > 1) return Result::Decline();
-  const Tensor x = c.as(1, c.float_compute());
+  const Tensor x = In(c, 1);
   return n == 0 ? Digamma(x) : Trigamma(x);
 }
 

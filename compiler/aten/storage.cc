@@ -15,7 +15,7 @@ namespace {
 struct StridedWindow {
   Shape sizes, strides;
   int64_t offset = 0;
-  int64_t elements() const { return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>()); }
+  int64_t elements() const { return NumElements(sizes); }
   // One more than the last flat element touched.
   int64_t end() const {
     int64_t last = offset;
@@ -112,14 +112,12 @@ std::optional<StridedWindow> AsRun(const StridedWindow& w, Ints source) {
 
 std::optional<Plan> MakePlan(const StridedWindow& w, Ints source) {
   if (std::optional<Plan> p = AlongSourceDims(w, source)) return p;
-  return AlongOwnStrides(w, std::accumulate(source.begin(), source.end(), int64_t{1}, std::multiplies<>()));
+  return AlongOwnStrides(w, NumElements(source));
 }
-
-Tensor Flat(Tensor x) { return ir::Reshape(x, {x.elements()}); }
 
 // The source's elements as `radix`: padded with zeros or cut where the numbers differ.
 Tensor InRadix(Tensor source, Ints radix) {
-  int64_t wanted = std::accumulate(radix.begin(), radix.end(), int64_t{1}, std::multiplies<>());
+  int64_t wanted = NumElements(radix);
   int64_t elements = source.elements();
   if (wanted > elements) source = ir::Pad(Flat(source), 0, {0}, {wanted - elements});
   if (wanted < elements) source = ir::SliceDim(Flat(source), 0, 0, wanted);
@@ -258,7 +256,7 @@ Result Copy(AtenCall& c) {
 void RegisterStorage(Registry& r) {
   r.Add("tpu::view", View, kAnyElement);
   r.Add("tpu::update", Update, kAnyElement);
-  r.Add({"tpu::copy", "aten::_to_copy", "aten::clone", "aten::lift_fresh_copy", "aten::contiguous"}, Copy, kAnyElement);
+  r.Add({"tpu::copy", "aten::_to_copy", "aten::clone", "aten::lift_fresh_copy"}, Copy, kAnyElement);
   // copy(self, src): src in self's dims and dtype, which are the result's.
   r.Add("aten::copy", [](AtenCall& c) -> Result { return c.tensor(1); });
 }

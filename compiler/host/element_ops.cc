@@ -12,6 +12,7 @@
 
 namespace tpu::host {
 
+using ir::ElementOf;
 using llvm::Value;
 using llvm::Intrinsic::ID;
 
@@ -21,7 +22,6 @@ bool IsHalf(mlir::Type t) { return t.isF16() || t.isBF16(); }
 bool IsFloat(mlir::Type t) { return mlir::isa<mlir::FloatType>(t); }
 bool IsBool(mlir::Type t) { return t.isInteger(1); }
 bool IsUnsigned(mlir::Type t) { return IsBool(t) || t.isUnsignedInteger(); }
-mlir::Type ElementOf(mlir::Value v) { return mlir::cast<mlir::RankedTensorType>(v.getType()).getElementType(); }
 
 llvm::Type* Lanes(llvm::Type* scalar, int width) {
   return width == 1 ? scalar : llvm::FixedVectorType::get(scalar, width);

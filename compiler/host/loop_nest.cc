@@ -6,6 +6,7 @@
 
 #include "compiler/host/open_sizes.h"
 #include "compiler/ir/dialect.h"
+#include "compiler/ir/types.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/Hashing.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -18,12 +19,7 @@ namespace {
 constexpr int kMaxNodes = 2000;
 constexpr int kMaxSplits = 24;
 
-llvm::ArrayRef<int64_t> ShapeOf(mlir::Value v) { return mlir::cast<mlir::RankedTensorType>(v.getType()).getShape(); }
-mlir::Type ElementOf(mlir::Value v) { return mlir::cast<mlir::RankedTensorType>(v.getType()).getElementType(); }
-int64_t CountOf(mlir::Value v) { return mlir::cast<mlir::RankedTensorType>(v.getType()).getNumElements(); }
-int64_t Product(llvm::ArrayRef<int64_t> dims) {
-  return std::accumulate(dims.begin(), dims.end(), int64_t{1}, std::multiplies<>());
-}
+using ir::CountOf, ir::ElementOf, ir::ShapeOf;
 
 Expr Constant(int64_t c) { return {.constant = c, .terms = {}}; }
 // The reduced dims of a reduction, or nothing.
@@ -208,7 +204,7 @@ class Analysis {
     llvm::SmallVector<Expr> positions(shape.size());
     for (size_t d = shape.size(); d-- > 0;) {
       if (shape[d] == 1) continue;
-      if (Product(shape.take_front(d)) == 1) {
+      if (NumElements(shape.take_front(d)) == 1) {
         positions[d] = e;
         break;
       }
@@ -365,9 +361,9 @@ int Analysis::EvalPad(ir::PadOp op, const Expr& e) {
 int Analysis::EvalConcat(ir::ConcatOp op, const Expr& e) {
   llvm::ArrayRef<int64_t> shape = ShapeOf(op.getResult());
   int64_t dim = op.getDim();
-  int64_t inner = Product(shape.drop_front(dim + 1)), run = shape[dim] * inner;
+  int64_t inner = NumElements(shape.drop_front(dim + 1)), run = shape[dim] * inner;
   Expr outer, within = e;
-  if (Product(shape.take_front(dim)) > 1) std::tie(outer, within) = DivMod(e, run);
+  if (NumElements(shape.take_front(dim)) > 1) std::tie(outer, within) = DivMod(e, run);
   int64_t unit = 0;  // of which every piece is a multiple
   for (mlir::Value piece : op.getInputs()) unit = std::gcd(unit, open_.Without(ShapeOf(piece)[dim] * inner));
   Expr number = within, rest;
@@ -431,9 +427,9 @@ int Analysis::EvalUpdateSlice(ir::UpdateSliceOp op, const Expr& e) {
 
 int Analysis::EvalIota(ir::IotaOp op, const Expr& e) {
   llvm::ArrayRef<int64_t> shape = ShapeOf(op.getResult());
-  int64_t dim = op.getDim(), inner = Product(shape.drop_front(dim + 1));
+  int64_t dim = op.getDim(), inner = NumElements(shape.drop_front(dim + 1));
   Expr position = DivMod(e, inner).first;
-  if (Product(shape.take_front(dim)) > 1) position = DivMod(position, shape[dim]).second;
+  if (NumElements(shape.take_front(dim)) > 1) position = DivMod(position, shape[dim]).second;
   NestNode node;
   node.kind = NestNode::Kind::kIndex;
   node.type = ElementOf(op.getResult());
@@ -443,10 +439,10 @@ int Analysis::EvalIota(ir::IotaOp op, const Expr& e) {
 
 int Analysis::EvalTake(ir::TakeOp op, const Expr& e) {
   llvm::ArrayRef<int64_t> shape = ShapeOf(op.getX());
-  int64_t dim = op.getDim(), inner = Product(shape.drop_front(dim + 1)), count = CountOf(op.getIndices());
+  int64_t dim = op.getDim(), inner = NumElements(shape.drop_front(dim + 1)), count = CountOf(op.getIndices());
   auto [rest, innermost] = DivMod(e, inner);
   Expr outer, which = rest;
-  if (Product(shape.take_front(dim)) > 1) std::tie(outer, which) = DivMod(rest, count);
+  if (NumElements(shape.take_front(dim)) > 1) std::tie(outer, which) = DivMod(rest, count);
   int index = Eval(op.getIndices(), which);
   if (failed_ || split_) return 0;
   Expr at = NodeSymbol(index, shape[dim]);

@@ -25,7 +25,6 @@ struct Expr {
   int64_t constant = 0;
   llvm::SmallVector<std::pair<int, int64_t>, 4> terms;
   friend bool operator==(const Expr& a, const Expr& b) { return a.constant == b.constant && a.terms == b.terms; }
-  bool IsConstant() const { return terms.empty(); }
 };
 Expr operator+(const Expr& a, const Expr& b);
 Expr operator*(const Expr& a, int64_t factor);

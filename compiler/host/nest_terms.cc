@@ -6,16 +6,13 @@
 
 #include "compiler/host/loop_nest.h"
 #include "compiler/ir/dialect.h"
+#include "compiler/ir/types.h"
 #include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/BuiltinTypes.h"
 
 namespace tpu::host {
-namespace {
 
-mlir::Type ElementOf(mlir::Value v) { return mlir::cast<mlir::RankedTensorType>(v.getType()).getElementType(); }
-int64_t CountOf(mlir::Value v) { return mlir::cast<mlir::RankedTensorType>(v.getType()).getNumElements(); }
-
-}  // namespace
+using ir::CountOf, ir::ElementOf;
 
 Expr Term(int symbol, int64_t size) {
   Expr e;

@@ -1,7 +1,6 @@
 #include "compiler/host/plan_builder.h"
 
 #include <algorithm>
-#include <map>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"

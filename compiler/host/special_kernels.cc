@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <numeric>
 
 #include "compiler/host/kernel_frame.h"
 #include "compiler/ir/dialect.h"
@@ -11,14 +10,11 @@
 namespace tpu::host {
 namespace {
 
+using ir::ElementOf, ir::ShapeOf;
 using llvm::Value;
 using Shape = llvm::ArrayRef<int64_t>;
 
 constexpr int64_t kColumns = 64;  // of a slab that one item updates
-
-Shape ShapeOf(mlir::Value v) { return mlir::cast<mlir::RankedTensorType>(v.getType()).getShape(); }
-mlir::Type ElementOf(mlir::Value v) { return mlir::cast<mlir::RankedTensorType>(v.getType()).getElementType(); }
-int64_t Product(Shape dims) { return std::accumulate(dims.begin(), dims.end(), int64_t{1}, std::multiplies<>()); }
 
 mlir::Attribute SplatOf(mlir::Value v) {
   auto constant = v.getDefiningOp<ir::ConstantOp>();
@@ -87,10 +83,10 @@ KernelShape Special::Scatter() {
   auto op = mlir::cast<ir::ScatterOp>(op_);
   int64_t dim = op.getDim();
   Shape base = ShapeOf(op.getBase()), at = ShapeOf(op.getIndices());
-  int64_t slab = Product(base.drop_front(dim));
+  int64_t slab = NumElements(base.drop_front(dim));
   KernelShape shape;
-  shape.rows = Product(base.take_front(dim));
-  double updates = static_cast<double>(Product(at)) / static_cast<double>(std::max<int64_t>(shape.rows, 1));
+  shape.rows = NumElements(base.take_front(dim));
+  double updates = static_cast<double>(NumElements(at)) / static_cast<double>(std::max<int64_t>(shape.rows, 1));
   const auto filled = static_cast<double>(BaseOf(op) ? 0 : slab);
   shape.grain = GrainFor(tuning_, filled * 0.2 + updates * 2, shape.rows);
   llvm::SmallVector<int64_t> base_strides(base.size(), 1), strides(base.size(), 1);
@@ -132,7 +128,7 @@ KernelShape Special::ScatterRows() {
   auto op = mlir::cast<ir::ScatterRowsOp>(op_);
   int64_t dim = op.getDim(), count = ShapeOf(op.getIndices())[0];
   Shape base = ShapeOf(op.getBase());
-  int64_t rows = base[dim], inner = Product(base.drop_front(dim + 1)), outer = Product(base.take_front(dim));
+  int64_t rows = base[dim], inner = NumElements(base.drop_front(dim + 1)), outer = NumElements(base.take_front(dim));
   // Columns of the slab [rows, inner] are independent.
   int64_t block = std::min(inner, kColumns), blocks = (inner + block - 1) / std::max<int64_t>(block, 1);
   KernelShape shape;
@@ -175,7 +171,7 @@ KernelShape Special::Scan() {
   auto op = mlir::cast<ir::ScanOp>(op_);
   int64_t dim = op.getDim();
   Shape dims = ShapeOf(op.getX());
-  int64_t size = dims[dim], inner = Product(dims.drop_front(dim + 1)), outer = Product(dims.take_front(dim));
+  int64_t size = dims[dim], inner = NumElements(dims.drop_front(dim + 1)), outer = NumElements(dims.take_front(dim));
   mlir::Type element = ElementOf(op.getX());
   // Float sums and products run in f64, as ATen's do.
   bool wide = mlir::isa<mlir::FloatType>(element) &&
@@ -208,7 +204,7 @@ KernelShape Special::Sort() {
   auto op = mlir::cast<ir::SortOp>(op_);
   int64_t dim = op.getDim();
   Shape dims = ShapeOf(op.getX());
-  int64_t size = dims[dim], inner = Product(dims.drop_front(dim + 1)), outer = Product(dims.take_front(dim));
+  int64_t size = dims[dim], inner = NumElements(dims.drop_front(dim + 1)), outer = NumElements(dims.take_front(dim));
   mlir::Type element = ElementOf(op.getX());
   KernelShape shape;
   shape.rows = outer * inner;

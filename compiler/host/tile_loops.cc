@@ -6,7 +6,7 @@
 #include <set>
 #include <utility>
 
-#include "mlir/IR/BuiltinTypes.h"
+#include "compiler/ir/types.h"
 #include "runtime/host/gemm.h"
 #include "runtime/host/tile_cut.h"
 
@@ -228,11 +228,10 @@ std::vector<std::vector<size_t>> Former::Order() const {
 
 Slices SlicesOf(const LoopNest& nest, const KernelShape& shape) {
   if (!shape.row_major) return {};
-  auto count = [](mlir::Value v) { return mlir::cast<mlir::RankedTensorType>(v.getType()).getNumElements(); };
   Slices slices(nest.inputs.size(), 0);
   for (const NestNode& node : nest.nodes) {
     if (node.kind != NestNode::Kind::kLoad) continue;
-    const int64_t cut = CutOf(nest, shape, node.index, count(nest.inputs[node.input]));
+    const int64_t cut = CutOf(nest, shape, node.index, ir::CountOf(nest.inputs[node.input]));
     slices[node.input] = std::gcd(slices[node.input], cut);
   }
   for (const NestOutput& output : nest.outputs) {

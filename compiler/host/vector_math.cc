@@ -1,6 +1,5 @@
 #include "compiler/host/vector_math.h"
 
-#include <algorithm>
 #include <limits>
 #include <string>
 

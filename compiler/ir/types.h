@@ -14,6 +14,9 @@ mlir::RankedTensorType ToMlir(mlir::MLIRContext* context, const TensorType& type
 TensorType FromMlir(mlir::RankedTensorType type);
 
 inline mlir::RankedTensorType TensorTypeOf(mlir::Value v) { return mlir::cast<mlir::RankedTensorType>(v.getType()); }
+inline mlir::Type ElementOf(mlir::Value v) { return TensorTypeOf(v).getElementType(); }
+inline mlir::ArrayRef<int64_t> ShapeOf(mlir::Value v) { return TensorTypeOf(v).getShape(); }
+inline int64_t CountOf(mlir::Value v) { return TensorTypeOf(v).getNumElements(); }
 // Bytes of a stored element.
 int64_t BytesOf(mlir::Type element_type);
 

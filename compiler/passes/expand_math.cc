@@ -3,7 +3,6 @@
 // arithmetic.
 //
 // Half types are computed in f32 and rounded once. Formulas hold to a few units in the last place over the whole range.
-#include <cmath>
 
 #include "compiler/ir/builder.h"
 #include "compiler/ir/dialect.h"

@@ -50,7 +50,6 @@ class Allocator {
   struct Slab;
   struct Block;
 
-  static constexpr size_t kSmallest = 64;
   static constexpr size_t kLargestSmall = 16 << 10;
   static constexpr int kNumClasses = 32;
   static constexpr int kBinsPerDoubling = 8;

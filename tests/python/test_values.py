@@ -88,6 +88,26 @@ def test_reductions_of_special_values(name):
     check(lambda t: function(t, dim=0), x)
 
 
+@pytest.mark.parametrize("beta", [0.5, 1.0])
+def test_gradients_of_a_smooth_loss_of_special_values(beta):
+    def program(x, y):
+        loss = torch.nn.functional.smooth_l1_loss(x.requires_grad_(), y, beta=beta, reduction="sum")
+        return torch.autograd.grad(loss, x)
+
+    check(program, SPECIAL.clone(), torch.zeros_like(SPECIAL))
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_a_class_of_weight_0_is_not_ignored(reduction):
+    def program(x, target, weight):
+        loss = torch.nn.functional.nll_loss(x.requires_grad_(), target, weight, reduction=reduction, ignore_index=2)
+        return loss, *torch.autograd.grad(loss.sum(), x)
+
+    x = torch.tensor([[math.nan, 1.0, 2.0], [1.0, 2.0, -math.inf], [-math.inf, 3.0, 4.0], [1.0, 2.0, 3.0]])
+    check(program, x, torch.tensor([0, 2, 0, 1]), torch.tensor([0.0, 1.0, 1.0]))
+    check(program, x, torch.tensor([0, 2, 0, 0]), torch.tensor([0.0, 1.0, 1.0]))  # of weight 0 altogether
+
+
 def test_integer_division_and_overflow():
     x = torch.tensor([127, -128, 5, -5], dtype=torch.int8)
     y = torch.tensor([2, -1, 3, 3], dtype=torch.int8)

@@ -57,6 +57,20 @@ TEST(Registry, MovesComplexElements) {
   EXPECT_TRUE(aten::CanLower(view, true));
 }
 
+// What is declined for its size is not made first; rows without elements cost nothing.
+TEST(Registry, WeighsTrianglesByTheirResults) {
+  const auto triangle = [](int64_t rows, int64_t columns, int64_t offset, int64_t positions) {
+    Call call;
+    call.op = "aten::tril_indices";
+    call.arguments = {Value(rows), Value(columns), Value(offset)};
+    call.results = {{DType::kInt64, {2, positions}}};
+    return call;
+  };
+  constexpr int64_t kMany = 1 << 20;
+  EXPECT_FALSE(aten::CanLower(triangle(kMany, kMany, 0, kMany * (kMany + 1) / 2), true));
+  EXPECT_TRUE(aten::CanLower(triangle(kMany, kMany, 2 - kMany, 3), true));
+}
+
 TEST(Import, ReturnsOutputsInOrder) {
   auto call = std::make_shared<Call>(Binary("aten::add.Tensor", DType::kFloat32, {2}, {2}, {2}));
   call->arguments.push_back(Scalar(2));
