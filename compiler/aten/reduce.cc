@@ -1,4 +1,5 @@
 // Reductions. Half types are accumulated in f32, small integers in i64, as PyTorch does.
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
@@ -123,6 +124,14 @@ Lowering Norm(int order, int dims) {
   };
 }
 
+Result Trace(AtenCall& c) {
+  const Tensor x = Accumulated(c);
+  if (x.elements() == 0) return Result::Decline();
+  const int64_t n = std::min(x.size(0), x.size(1)), step = x.size(1) + 1;
+  const Tensor flat = ir::Reshape(x, {x.elements()});
+  return ir::Sum(ir::SliceDim(flat, 0, 0, (n - 1) * step + 1, step), {0});
+}
+
 Result LogSumExp(AtenCall& c) {
   Tensor x = c.as(0, c.float_compute());
   Shape dims = c.dims(1, x.rank());
@@ -144,6 +153,7 @@ Result AMinMax(AtenCall& c) {  // (x, dim?, keepdim)
 void RegisterReduce(Registry& r) {
   r.Add("aten::sum", [](AtenCall& c) -> Result { return SumOver(c, AllDims(c.tensor(0))); });
   r.Add("aten::sum.dim_IntList", [](AtenCall& c) -> Result { return SumOver(c, c.dims(1, c.tensor(0).rank())); });
+  r.Add("aten::trace", Trace);
   r.Add("aten::mean", [](AtenCall& c) -> Result { return MeanOver(c, AllDims(c.tensor(0))); });
   r.Add("aten::mean.dim", [](AtenCall& c) -> Result { return MeanOver(c, c.dims(1, c.tensor(0).rank())); });
   r.Add("aten::nansum", [](AtenCall& c) -> Result {
