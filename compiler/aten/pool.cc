@@ -299,7 +299,7 @@ Tensor SumOfWindows(Tensor x, int64_t d, const Places& p) {
 
 Result ImageToColumns(AtenCall& c) {  // (x, kernel, dilation, padding, stride)
   const Tensor x = c.tensor(0);
-  if (x.elements() == 0) return Result::Decline();
+  if (x.elements() == 0) return c.emitter().Constant(x.dtype(), 0, c.result_dims());
   const auto [rows, columns] = ReadPlaces(c, 1, x.dims());
   const int64_t d = x.rank() - 2;
   const Tensor windows = WindowsAlong(WindowsAlong(x, d + 1, columns), d, rows);  // [kh, oh, kw, ow]
@@ -308,7 +308,7 @@ Result ImageToColumns(AtenCall& c) {  // (x, kernel, dilation, padding, stride)
 
 Result ColumnsToImage(AtenCall& c) {  // (columns, size, kernel, dilation, padding, stride)
   const Tensor x = c.as(0, OpMath(c.result_dtype()));
-  if (x.elements() == 0) return Result::Decline();
+  if (x.elements() == 0) return c.emitter().Constant(x.dtype(), 0, c.result_dims());
   const auto [rows, columns] = ReadPlaces(c, 2, c.result_dims());
   Shape dims = Prefix(c.result_dims(), 2);
   const auto d = static_cast<int64_t>(dims.size());
