@@ -46,7 +46,7 @@ def test_conversions_of_float8(eight, fresh_dynamo):
 
 
 @pytest.mark.parametrize("eight", [torch.float8_e4m3fn, torch.float8_e5m2])
-def test_programs_convert_every_number_of_float8(eight, fresh_dynamo):
+def test_conversions_of_every_number_of_float8(eight, fresh_dynamo):
     """All bytes; what lies between two of them and beside that; what is too large, or no number."""
     bits = torch.arange(256, dtype=torch.uint8).view(eight)
     finite = bits.float()[bits.float().isfinite()].unique()
@@ -57,19 +57,12 @@ def test_programs_convert_every_number_of_float8(eight, fresh_dynamo):
     floats = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 
     def program(bits, numbers):
-        wide = [bits.to(dtype) for dtype in floats]
+        wide = [bits.to(dtype) * 2 for dtype in floats]
         other = [bits.to(dtype) for dtype in (torch.float8_e4m3fn, torch.float8_e5m2)]
         back = [x.nan_to_num(0, math.inf, -math.inf).to(eight) for x in wide]  # XLA's bf16 lose the sign of NaN
         return *wide, *other, *back, *(numbers.to(dtype).to(eight) for dtype in floats)
 
     several_runs(program, bits, numbers)
-    there = bits.to("tpu"), numbers.to("tpu")
-    program(*there)
-    torch.tpu.wait_for_compiles()
-    before = torch.tpu.metrics()["host_kernel_calls"]
-    program(*there)
-    torch.tpu.synchronize()
-    assert torch.tpu.metrics()["host_kernel_calls"] == before
 
 
 @pytest.mark.parametrize("eight", FLOAT8)
