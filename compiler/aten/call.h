@@ -39,8 +39,13 @@ inline DType OpMath(DType dtype) {
   return dtype == DType::kFloat16 || dtype == DType::kBFloat16 ? DType::kFloat32 : dtype;
 }
 
-// Converting opaque elements stays with the host kernel; moving them does not.
-inline bool MayConvert(DType from, DType to) { return from == to || !(IsOpaque(from) || IsOpaque(to)); }
+// Converting elements that no primitive knows stays with the host kernel; moving them does not.
+inline bool MayConvert(DType from, DType to) {
+  const auto is_float8 = [](DType t) { return t == DType::kFloat8E4M3FN || t == DType::kFloat8E5M2; };
+  const auto known = [&](DType t) { return !IsOpaque(t) || is_float8(t); };
+  if (from == to || !(IsOpaque(from) || IsOpaque(to))) return true;
+  return known(from) && known(to) && !IsComplex(from) && !IsComplex(to);
+}
 
 // An operand as PyTorch's kernels for tensors of `type` read it: converted to that, in the type that arithmetic is done
 // in. A number beside tensors of half types is rounded so.

@@ -204,6 +204,9 @@ void RegisterUnary(Registry& r) {
   r.Add("aten::sinc", FloatUnary(Sinc));
   r.Add("aten::deg2rad", FloatUnary([](Tensor x) { return x * (M_PI / 180); }));
   r.Add("aten::rad2deg", FloatUnary([](Tensor x) { return x * (180 / M_PI); }));
+  r.Add("aten::angle", FloatUnary([](Tensor x) {
+          return ir::Select(IsNan(x), x, ir::Select(x < 0, M_PI, x.emitter().Constant(x.dtype(), 0, x.dims())));
+        }));
   r.Add("aten::special_entr", FloatUnary([](Tensor x) {
           Tensor inside = ir::Select(ir::Eq(x, 0), 0, -x * ir::Log(x));
           return ir::Select(x < 0, -std::numeric_limits<double>::infinity(), inside);

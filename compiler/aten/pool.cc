@@ -1,5 +1,6 @@
-// Pooling over the last dims, forward and backward.
+// Pooling over the last dims, forward and backward; the windows themselves as columns, and their sum.
 #include <algorithm>
+#include <array>
 
 #include "compiler/aten/families.h"
 #include "compiler/aten/maths.h"
@@ -234,6 +235,87 @@ Lowering AdaptiveAvgPoolBackward(size_t n) {  // (dy, x)
   };
 }
 
+// Where windows stand along one dim: elements `dilation` apart, each window `stride` from the one before.
+struct Places {
+  int64_t kernel, dilation, padding, stride, size, count;
+  int64_t padded() const { return size + 2 * padding; }
+  int64_t reach() const { return (count - 1) * stride + 1; }  // from one element of the first to that of the last
+  bool tiles() const { return stride == kernel && dilation == 1; }
+};
+
+// (kernel, dilation, padding, stride), arguments from `first` on, for the last two of `dims`.
+std::array<Places, 2> ReadPlaces(AtenCall& c, int first, Ints dims) {
+  std::array<Places, 2> both;
+  for (size_t i = 0; i < 2; ++i) {
+    const auto number = [&](int k) { return Spread(c.ints(first + k), 2, 1)[i]; };
+    Places p{number(0), number(1), number(2), number(3), dims[dims.size() - 2 + i], 0};
+    p.count = (p.padded() - p.dilation * (p.kernel - 1) - 1) / p.stride + 1;
+    both[i] = p;
+  }
+  return both;
+}
+
+// x with dim d, padded, as [kernel, count].
+Tensor WindowsAlong(Tensor x, int64_t d, const Places& p) {
+  Shape padding(x.rank(), 0);
+  padding[d] = p.padding;
+  if (p.padding != 0) x = ir::Pad(x, 0, padding, padding);
+  if (p.tiles()) {
+    Shape tiles(x.dims());
+    tiles[d] = p.count;
+    tiles.insert(tiles.begin() + d + 1, p.kernel);
+    return ir::SwapDims(ir::Reshape(ir::SliceDim(x, d, 0, p.count * p.kernel), tiles), d, d + 1);
+  }
+  llvm::SmallVector<Tensor> parts;
+  for (int64_t k = 0; k < p.kernel; ++k) {
+    const int64_t start = k * p.dilation;
+    parts.push_back(ir::Unsqueeze(ir::SliceDim(x, d, start, start + p.reach(), p.stride), d));
+  }
+  return ir::Concat(parts, d);
+}
+
+// The inverse: dims d and d + 1, [kernel, count], as one of `size`, where windows that meet are summed.
+Tensor SumOfWindows(Tensor x, int64_t d, const Places& p) {
+  Shape dims(x.dims());
+  dims.erase(dims.begin() + d);
+  const Tensor zero = x.emitter().Constant(x.dtype(), 0);
+  Shape low(dims.size(), 0), high(dims.size(), 0), interior(dims.size(), 0);
+  Tensor sum;
+  if (p.tiles()) {
+    dims[d] = p.count * p.kernel;
+    high[d] = p.padded() - dims[d];
+    sum = ir::Pad(ir::Reshape(ir::SwapDims(x, d, d + 1), dims), zero, low, high, interior);
+  }
+  for (int64_t k = 0; k < p.kernel && !p.tiles(); ++k) {
+    low[d] = k * p.dilation;
+    high[d] = p.padded() - low[d] - p.reach();
+    interior[d] = p.stride - 1;
+    const Tensor part = ir::Pad(ir::Reshape(ir::SliceDim(x, d, k, k + 1), dims), zero, low, high, interior);
+    sum = sum ? sum + part : part;
+  }
+  return ir::SliceDim(sum, d, p.padding, p.padding + p.size);
+}
+
+Result ImageToColumns(AtenCall& c) {  // (x, kernel, dilation, padding, stride)
+  const Tensor x = c.tensor(0);
+  if (x.elements() == 0) return c.emitter().Constant(x.dtype(), 0, c.result_dims());
+  const auto [rows, columns] = ReadPlaces(c, 1, x.dims());
+  const int64_t d = x.rank() - 2;
+  const Tensor windows = WindowsAlong(WindowsAlong(x, d + 1, columns), d, rows);  // [kh, oh, kw, ow]
+  return ir::Reshape(ir::SwapDims(windows, d + 1, d + 2), c.result_dims());
+}
+
+Result ColumnsToImage(AtenCall& c) {  // (columns, size, kernel, dilation, padding, stride)
+  const Tensor x = c.as(0, OpMath(c.result_dtype()));
+  if (x.elements() == 0) return c.emitter().Constant(x.dtype(), 0, c.result_dims());
+  const auto [rows, columns] = ReadPlaces(c, 2, c.result_dims());
+  Shape dims = Prefix(c.result_dims(), 2);
+  const auto d = static_cast<int64_t>(dims.size());
+  dims.append({rows.kernel, columns.kernel, rows.count, columns.count});
+  const Tensor windows = ir::SwapDims(ir::Reshape(x, dims), d + 1, d + 2);
+  return SumOfWindows(SumOfWindows(windows, d + 2, columns), d, rows);
+}
+
 }  // namespace
 
 void RegisterPool(Registry& r) {
@@ -251,6 +333,8 @@ void RegisterPool(Registry& r) {
   r.Add({"aten::_adaptive_avg_pool3d", "aten::adaptive_avg_pool3d"}, AdaptiveAvgPool(3));
   r.Add("aten::_adaptive_avg_pool2d_backward", AdaptiveAvgPoolBackward(2));
   r.Add("aten::_adaptive_avg_pool3d_backward", AdaptiveAvgPoolBackward(3));
+  r.Add("aten::im2col", ImageToColumns);
+  r.Add("aten::col2im", ColumnsToImage);
 }
 
 }  // namespace tpu::aten

@@ -1,4 +1,5 @@
 // Reductions. Half types are accumulated in f32, small integers in i64, as PyTorch does.
+#include <algorithm>
 #include <cmath>
 
 #include "compiler/aten/families.h"
@@ -118,6 +119,14 @@ Lowering Norm(int order, int dims) {
   };
 }
 
+Result Trace(AtenCall& c) {
+  const Tensor x = Accumulated(c);
+  if (x.elements() == 0) return c.emitter().Constant(x.dtype(), 0);
+  const int64_t n = std::min(x.size(0), x.size(1)), step = x.size(1) + 1;
+  const Tensor flat = ir::Reshape(x, {x.elements()});
+  return ir::Sum(ir::SliceDim(flat, 0, 0, (n - 1) * step + 1, step), {0});
+}
+
 Result LogSumExp(AtenCall& c) {
   Tensor x = In(c, 0);
   Shape dims = c.dims(1, x.rank());
@@ -139,6 +148,7 @@ Result AMinMax(AtenCall& c) {  // (x, dim?, keepdim)
 void RegisterReduce(Registry& r) {
   r.Add("aten::sum", [](AtenCall& c) -> Result { return SumOver(c, AllDims(c.tensor(0))); });
   r.Add("aten::sum.dim_IntList", [](AtenCall& c) -> Result { return SumOver(c, c.dims(1, c.tensor(0).rank())); });
+  r.Add("aten::trace", Trace);
   r.Add("aten::mean", [](AtenCall& c) -> Result { return MeanOver(c, AllDims(c.tensor(0))); });
   r.Add("aten::mean.dim", [](AtenCall& c) -> Result { return MeanOver(c, c.dims(1, c.tensor(0).rank())); });
   r.Add("aten::nansum", [](AtenCall& c) -> Result {

@@ -26,6 +26,8 @@ void BuildHostPipeline(mlir::OpPassManager& passes, const Tuning& tuning) {
   function.addPass(CreateShareSoftmaxPass());
   // Products in the one form that the matrix library takes; after CSE, which compares the simpler forms.
   function.addPass(CreatePrepareDotsPass());
+  // Conversions of float8 as arithmetic on bits; after products were looked at, which read such weights byte by byte.
+  function.addPass(CreateExpandFloat8Pass());
   // Reductions to few results become two, so that every core has a part; before fusion, which then sees both halves.
   function.addPass(CreateSplitReductionsPass());
   // Concatenations of more operands than a kernel can hold, in parts; before fusion, which makes each a kernel.
@@ -40,6 +42,7 @@ void BuildHostPipeline(mlir::OpPassManager& passes, const Tuning& tuning) {
 void RegisterHostPasses() {
   mlir::registerPass([] { return CreateLowerAtenPass(); });
   mlir::registerPass([] { return CreateDecomposeWindowsPass(); });
+  mlir::registerPass([] { return CreateExpandFloat8Pass(); });
   mlir::registerPass([] { return CreateExpandMathPass(); });
   mlir::registerPass([] { return CreateShareSoftmaxPass(); });
   mlir::registerPass([] { return CreatePrepareDotsPass(); });

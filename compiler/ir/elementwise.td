@@ -115,10 +115,11 @@ def Tpu_ConvertOp : Tpu_Op<"convert", [SameOperandsAndResultShape, Elementwise]>
   let summary = "the value in another element type";
   let description = [{
     Float to integer truncates; to i1 is `x != 0`; from i1 gives 0 or 1; narrowing floats rounds to nearest even;
-    narrowing integers keeps the low bits; complex to real drops the imaginary part.
+    narrowing integers keeps the low bits; complex to real drops the imaginary part. Of opaque elements float8 formats
+    with a sign and a mantissa are converted, from and to real numbers, by way of f32 (pass expand-float8).
   }];
-  let arguments = (ins Tpu_Arithmetic:$x);
-  let results = (outs Tpu_Arithmetic:$result);
+  let arguments = (ins Tpu_Tensor:$x);
+  let results = (outs Tpu_Tensor:$result);
   let assemblyFormat = "$x attr-dict `:` functional-type($x, results)";
   let hasFolder = 1;
 }

@@ -12,6 +12,7 @@ namespace tpu {
 
 // indices_only: window_reduce stays, for targets that have it.
 std::unique_ptr<mlir::Pass> CreateDecomposeWindowsPass(bool indices_only = false);
+std::unique_ptr<mlir::Pass> CreateExpandFloat8Pass();
 std::unique_ptr<mlir::Pass> CreateExpandMathPass();
 std::unique_ptr<mlir::Pass> CreatePrepareDotsPass();
 std::unique_ptr<mlir::Pass> CreateShareSoftmaxPass();

@@ -74,7 +74,7 @@ std::optional<Widened> WidenedFrom(Value v, unsigned bits) {
   if (!op->hasTrait<mlir::OpTrait::Elementwise>()) return std::nullopt;
   for (Value operand : op->getOperands()) {
     const mlir::Type element = ir::TensorTypeOf(operand).getElementType();
-    if (mlir::isa<ir::ConvertOp>(op) && element.isIntOrFloat() && element.getIntOrFloatBitWidth() < bits) {
+    if (mlir::isa<ir::ConvertOp>(op) && 8 * ir::BytesOf(element) < bits) {
       bool turned = false;
       for (auto view = operand.getDefiningOp<ir::TransposeOp>(); view;
            view = view.getX().getDefiningOp<ir::TransposeOp>()) {

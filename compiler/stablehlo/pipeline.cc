@@ -18,6 +18,7 @@ void BuildStablehloPipeline(mlir::OpPassManager& passes) {
   // Folds casts and constants, while functions are still one op each.
   function.addPass(mlir::createCanonicalizerPass());
   // Then what StableHLO has no operation for, or defines otherwise.
+  function.addPass(CreateExpandFloat8Pass());
   function.addPass(CreateExpandMathPass());
   // Equal primitives once: shorter text, quicker compiles.
   function.addPass(mlir::createCSEPass());

@@ -246,6 +246,55 @@ def test_resampled_by_a_scale_that_sizes_do_not_tell(dims, mode, scale):
     check(program, torch.randn(1, 2, *(5,) * dims, generator=torch.Generator().manual_seed(0)), rtol=1e-4, atol=1e-4)
 
 
+WINDOWS = {
+    "beside each other": {"kernel_size": (3, 2), "stride": (3, 2)},
+    "beside each other, padded": {"kernel_size": 4, "stride": 4, "padding": 1},
+    "over each other": {"kernel_size": (3, 4), "padding": (1, 2)},
+    "with gaps": {"kernel_size": 2, "stride": (3, 5), "padding": 1},
+    "of elements apart": {"kernel_size": (2, 3), "dilation": (3, 2), "padding": (0, 3), "stride": (1, 2)},
+    "of one element": {"kernel_size": 1},
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("windows", WINDOWS.values(), ids=WINDOWS)
+def test_windows_as_columns(windows, dtype):
+    def program(x):
+        x = x.requires_grad_()
+        columns = torch.nn.functional.unfold(x, **windows)
+        one = torch.nn.functional.unfold(x[0], **windows)
+        folded = torch.nn.functional.fold(columns.sin(), x.shape[2:], **windows)
+        gradient = torch.autograd.grad(columns.sin().sum() + one.sum() + folded.sum(), x)
+        return columns.detach(), one.detach(), folded.detach(), *gradient
+
+    x = torch.randn(2, 3, 9, 11, generator=torch.Generator().manual_seed(0)).to(dtype)
+    half = {"rtol": 2e-2, "atol": 5e-2} if dtype.itemsize == 2 else {}
+    check(program, x, **half)
+    for _ in range(2):
+        before = torch.tpu.metrics()["host_kernel_calls"]
+        program(x.to("tpu"))
+        torch.tpu.wait_for_compiles()
+    assert torch.tpu.metrics()["host_kernel_calls"] == before
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32])
+def test_traces_and_angles(dtype):
+    def program(x):
+        return torch.trace(x), torch.trace(x.t()), torch.trace(x[:1]), torch.trace(x[:0]), torch.angle(x)
+
+    x = torch.tensor([[1.5, -2, 0, -0.0], [math.nan, -3, 7, 2], [math.inf, -math.inf, -1, 9]])
+    x = x if dtype.is_floating_point else x.nan_to_num(1, 5, -5)
+    check(program, x.to(dtype))
+
+
+def test_gradients_of_traces_and_angles():
+    def program(x):
+        x = x.requires_grad_()
+        return torch.autograd.grad(torch.trace(x).square() + x.angle().sum(), x)
+
+    check(program, torch.randn(4, 6, generator=torch.Generator().manual_seed(0)))
+
+
 def test_pooled_to_a_size_that_does_not_divide_a_long_one():
     def program(x):
         x = x.requires_grad_()

@@ -1,5 +1,5 @@
-"""Types that the compiler's kernels move and host kernels alone convert (float8, complex halves, bits), and those that
-promote with none; against the CPU."""
+"""Types that the compiler's kernels move and do not compute in (float8, complex halves, bits), and those that promote
+with none; against the CPU."""
 
 import math
 
@@ -43,6 +43,26 @@ def test_conversions_of_float8(eight, fresh_dynamo):
 
     several_runs(program, COUNTS, REALS)
     several_runs(lambda x: [x.to(dtype) for dtype in [*floats, *FLOAT8]], REALS.to(eight))
+
+
+@pytest.mark.parametrize("eight", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_conversions_of_every_number_of_float8(eight, fresh_dynamo):
+    """All bytes; what lies between two of them and beside that; what is too large, or no number."""
+    bits = torch.arange(256, dtype=torch.uint8).view(eight)
+    finite = bits.float()[bits.float().isfinite()].unique()
+    largest = finite.max() / 448 * torch.arange(440.0, 520.0)
+    numbers = torch.cat([finite, (finite[1:] + finite[:-1]) / 2, largest, -largest, torch.logspace(-45, 38, 400)])
+    beside = [torch.nextafter(numbers, torch.full_like(numbers, far)) for far in (-math.inf, math.inf)]
+    numbers = torch.cat([numbers, *beside, torch.tensor([math.inf, -math.inf, -0.0])])
+    floats = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+
+    def program(bits, numbers):
+        wide = [bits.to(dtype) * 2 for dtype in floats]
+        other = [bits.to(dtype) for dtype in (torch.float8_e4m3fn, torch.float8_e5m2)]
+        back = [x.nan_to_num(0, math.inf, -math.inf).to(eight) for x in wide]  # XLA's bf16 lose the sign of NaN
+        return *wide, *other, *back, *(numbers.to(dtype).to(eight) for dtype in floats)
+
+    several_runs(program, bits, numbers)
 
 
 @pytest.mark.parametrize("eight", FLOAT8)

@@ -81,6 +81,16 @@ func.func @quantized(%a: tensor<1x70xbf16>, %w: tensor<900x70xi8>) -> tensor<1x9
 }
 
 // -----
+// CHECK-LABEL: @float8
+// CHECK-NOT: tpu.dot
+// CHECK: tpu.reduce sum {{.*}} [2]
+func.func @float8(%a: tensor<1x70xf32>, %w: tensor<900x70x!tpu.opaque<"f8E4M3FN">>) -> tensor<1x900xf32> {
+  %0 = tpu.convert %w : (tensor<900x70x!tpu.opaque<"f8E4M3FN">>) -> tensor<900x70xf32>
+  %1 = tpu.dot %a, %0 batch [] x [] contract [1] x [1] : (tensor<1x70xf32>, tensor<900x70xf32>) -> tensor<1x900xf32>
+  return %1 : tensor<1x900xf32>
+}
+
+// -----
 // The same where they are scaled, too, and lie turned.
 // CHECK-LABEL: @scaled
 // CHECK-NOT: tpu.dot
