@@ -158,6 +158,13 @@ Tensor Transpose(Tensor x, Ints permutation) {
   return x.emitter().Make<TransposeOp>(x.value(), permutation);
 }
 
+Tensor SwapDims(Tensor x, int64_t a, int64_t b) {
+  Shape permutation(x.rank());
+  std::iota(permutation.begin(), permutation.end(), 0);
+  std::swap(permutation[a], permutation[b]);
+  return Transpose(x, permutation);
+}
+
 Tensor BroadcastTo(Tensor x, Ints dims) {
   if (x.dims() == dims) return x;
   Shape along(x.rank());

@@ -171,6 +171,7 @@ Tensor Reshape(Tensor x, Ints dims);
 inline Tensor Flat(Tensor x) { return Reshape(x, {x.elements()}); }
 inline Tensor AtLeast1(Tensor x) { return x.rank() == 0 ? Reshape(x, {1}) : x; }  // dims
 Tensor Transpose(Tensor x, Ints permutation);
+Tensor SwapDims(Tensor x, int64_t a, int64_t b);
 Tensor BroadcastTo(Tensor x, Ints dims);  // numpy rules; x's dims fit
 Tensor BroadcastAlong(Tensor x, Ints dims, Ints along);
 Tensor Unsqueeze(Tensor x, int64_t dim);
