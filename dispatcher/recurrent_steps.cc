@@ -89,9 +89,16 @@ void TakeStep(CellKind kind, const Tensor& input, const Tensor& hidden, const Ce
   }
 }
 
+// Whether the weight is worth turning around once: products of more rows would pack it anew at each step.
+bool OfManySteps(const Steps& s, size_t steps) {
+  constexpr size_t kSteps = 8;
+  constexpr int64_t kRows = 16;
+  return steps >= kSteps && !IsTakenApart(s.weight) && s.first.h.size(0) > kRows;
+}
+
 Trace TakeSteps(const Steps& s) {
   const std::vector<Tensor> inputs = s.gates.unbind(s.time);
-  const Tensor right = s.weight.t();
+  const Tensor right = OfManySteps(s, inputs.size()) ? s.weight.t().contiguous() : s.weight.t();
   Trace trace;
   CellState state = s.first;
   for (size_t i = 0; i < inputs.size(); ++i) {
