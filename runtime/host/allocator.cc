@@ -350,11 +350,13 @@ bool Allocator::Settle() {
     unsigned char used[kHugePage / kPage] = {};
     mincore(stretch, kHugePage, used);
     if (std::none_of(std::begin(used), std::end(used), [](unsigned char page) { return page & 1; })) continue;
-    small_pages_.erase(next);
     lock.unlock();    // it may be unmapped meanwhile, or be another's, and keeps what is in it
     BringHugePage();  // before the collapse, which holds up first touches
     madvise(stretch, kHugePage, MADV_HUGEPAGE);
-    madvise(stretch, kHugePage, kCollapse);
+    if (madvise(stretch, kHugePage, kCollapse) != 0) return false;  // no huge page is free: another time
+    lock.lock();
+    next = std::lower_bound(small_pages_.begin(), small_pages_.end(), stretch);
+    if (next != small_pages_.end() && *next == stretch) small_pages_.erase(next);
     return true;
   }
   return false;
