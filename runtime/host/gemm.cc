@@ -9,8 +9,9 @@
 namespace tpu::host {
 namespace {
 
-// Multiply-adds worth a task of their own (some 5 us).
+// Multiply-adds worth a task of their own (some 5 us). Reading B takes as long as those of a few rows.
 constexpr int64_t kTaskWork = 128 << 10;
+constexpr int64_t kRowsOfReading = 4;
 // A block of fewer rows spends too much of its time on packing B.
 constexpr int64_t kLeastRows = 48;
 constexpr int64_t kLeastCols = 64;
@@ -34,8 +35,8 @@ Cutting Cut(const GemmStep& g) {
   for (int64_t size : g.batch) cut.batches *= size;
   cut.rows = g.m;
   cut.cols = g.n;
-  const double work =
-      static_cast<double>(g.m) * static_cast<double>(g.n) * static_cast<double>(std::max<int64_t>(g.k, 1));
+  const double work = static_cast<double>(std::max(g.m, kRowsOfReading)) * static_cast<double>(g.n) *
+                      static_cast<double>(std::max<int64_t>(g.k, 1));
   const int64_t most_blocks = static_cast<int64_t>(std::max(1.0, work / static_cast<double>(kTaskWork)));
   const int64_t threads = NumThreads();
   if (g.triangle != Triangle::kNone) {
