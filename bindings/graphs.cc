@@ -70,7 +70,9 @@ class CompiledGraph {
     } else if (PyBool_Check(object)) {
       words_.insert(words_.end(), {kBool, object == Py_True});
     } else if (PyLong_CheckExact(object)) {
-      words_.insert(words_.end(), {kInt, static_cast<uint64_t>(PyLong_AsLongLong(object))});
+      int overflow = 0;
+      words_.insert(words_.end(), {kInt, static_cast<uint64_t>(PyLong_AsLongLongAndOverflow(object, &overflow))});
+      return overflow == 0;
     } else if (PyFloat_CheckExact(object)) {
       words_.insert(words_.end(), {kFloat, std::bit_cast<uint64_t>(PyFloat_AS_DOUBLE(object))});
     } else if (THPGenerator_Check(object)) {

@@ -27,10 +27,6 @@ class ByteWriter {
     U64(v.size());
     for (int64_t x : v) I64(x);
   }
-  void U32s(absl::Span<const uint32_t> v) {
-    U64(v.size());
-    for (uint32_t x : v) U64(x);
-  }
   std::string Take() && { return std::move(bytes_); }
 
  private:
@@ -64,15 +60,6 @@ class ByteReader {
   std::vector<int64_t> I64s() {
     std::vector<int64_t> v(Count(8));
     for (int64_t& x : v) x = I64();
-    return v;
-  }
-  std::vector<uint32_t> U32s() {
-    std::vector<uint32_t> v(Count(8));
-    for (uint32_t& x : v) {
-      const uint64_t y = U64();
-      if (y > UINT32_MAX) ok_ = false;
-      x = static_cast<uint32_t>(y);
-    }
     return v;
   }
   bool ok() const { return ok_; }

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "compiler/host/loop_nest.h"
 #include "compiler/host/pipeline.h"
 #include "compiler/host/placement.h"
 #include "compiler/ir/types.h"
@@ -27,6 +28,15 @@ constexpr int64_t kLeastElements = 1 << 14;  // of the base: what is smaller cos
 constexpr int64_t kLeastShare = 2;           // a base that can't be given up is copied: not for most of it
 // So many times what is written in several runs; for several sizes, which must be served alike, as above.
 constexpr int64_t kLeastSpread = 8;
+
+// What is given back as this result, under other dims or element types that no kernel makes.
+Operation* MakerOf(Value result) {
+  Operation* op = result.getDefiningOp();
+  while (op != nullptr && (mlir::isa<ir::ReshapeOp>(op) || (mlir::isa<ir::BitcastOp>(op) && !IsNestOp(op)))) {
+    op = op->getOperand(0).getDefiningOp();
+  }
+  return op;
+}
 
 // A part of a concatenation is worth a step of its own, if it is not just there to be copied.
 bool IsLargeAndComputed(Value part) {
@@ -193,7 +203,7 @@ struct PlaceUpdates : mlir::PassWrapper<PlaceUpdates, mlir::OperationPass<mlir::
     Operation* terminator = getOperation().getBody().front().getTerminator();
     llvm::SmallSetVector<Operation*, 4> concats;
     for (Value result : terminator->getOperands()) {
-      auto op = BytesSource(result).getDefiningOp<ir::ConcatOp>();
+      auto op = mlir::dyn_cast_or_null<ir::ConcatOp>(MakerOf(result));
       if (op && JoinsRuns(op) && llvm::all_of(op.getInputs(), IsLargeAndComputed)) concats.insert(op);
     }
     for (Operation* op : concats) Spread(mlir::cast<ir::ConcatOp>(op));
@@ -202,7 +212,7 @@ struct PlaceUpdates : mlir::PassWrapper<PlaceUpdates, mlir::OperationPass<mlir::
     }
     llvm::SmallPtrSet<Operation*, 4> seen;
     for (Value result : terminator->getOperands()) {
-      auto last = BytesSource(result).getDefiningOp<ir::UpdateSliceOp>();
+      auto last = mlir::dyn_cast_or_null<ir::UpdateSliceOp>(MakerOf(result));
       if (!last || !seen.insert(last).second) continue;
       const llvm::SmallVector<ir::UpdateSliceOp> chain = ChainTo(last);
       if (chain.empty() || !Apart(chain)) continue;

@@ -214,7 +214,7 @@ OpFoldResult SliceOp::fold(FoldAdaptor a) {
   if (auto inner = getX().getDefiningOp<SliceOp>()) {
     SmallVector<int64_t> start, limit, stride;
     for (auto [i, size] : llvm::enumerate(getType().getShape())) {
-      start.push_back(inner.getStart()[i] + getStart()[i] * inner.getStride()[i]);
+      start.push_back(inner.getStart()[i] + (size == 0 ? 0 : getStart()[i] * inner.getStride()[i]));
       stride.push_back(getStride()[i] * inner.getStride()[i]);
       limit.push_back(size == 0 ? start.back() : start.back() + (size - 1) * stride.back() + 1);
     }

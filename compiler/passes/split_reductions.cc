@@ -82,7 +82,6 @@ void Split(ir::ReduceOp op) {
   // long column is split for accuracy too.
   if (inner == 1 && outer >= 32) return;
   if (inner > 1 && outer >= 16 && reduced <= 4096) return;
-  if (op.getX().getDefiningOp() == nullptr && elements == 0) return;
   int64_t part = std::max<int64_t>(kPartElements, inner * 16);
   int64_t parts = std::min({elements / part, kMaxParts, reduced / 16});
   if (parts < 2) return;

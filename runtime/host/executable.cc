@@ -426,7 +426,7 @@ absl::StatusOr<BufferRef> PlanExecutable::BufferOf(uint32_t slot_number, const F
 }
 
 // A kernel may return an operand of its own (contiguous() of what is contiguous). Where that memory is not the
-// result's to keep (the arena, an input that an output is written over) the result is copied out.
+// result's to keep (the arena, the constants, what an output lies in) the result is copied out.
 absl::StatusOr<BufferRef> PlanExecutable::Detached(BufferRef result, uint64_t bytes, const Frame& frame) const {
   if (!result || result->bytes() < bytes) {
     return absl::InternalError(absl::StrCat("the host kernel returned ", result ? result->bytes() : 0, " bytes where ",
@@ -437,7 +437,9 @@ absl::StatusOr<BufferRef> PlanExecutable::Detached(BufferRef result, uint64_t by
     const char* begin = static_cast<const char*>(whole->data());
     return at >= begin && at < begin + whole->bytes();
   };
-  bool borrowed = frame.arena && within(frame.arena.get());
+  bool borrowed = (frame.arena && within(frame.arena.get())) || (constants_ && within(constants_.get()));
+  for (const BufferRef& output : frame.outputs)
+    borrowed |= output && output.get() != result.get() && within(output.get());
   for (const Buffer* buffer : frame.overwritten) borrowed |= within(buffer);
   if (!borrowed) return result;
   absl::StatusOr<BufferRef> copy = device_->Allocate(bytes);

@@ -33,6 +33,12 @@ int64_t MachineMemory() {
   return bytes;
 }
 
+absl::Status CheckFormat(const Program& program, const char* format) {
+  if (program.format == format) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the embedded device loads programs of format '", format, "', not '", program.format, "'"));
+}
+
 class HostDevice final : public Device {
  public:
   HostDevice(int index, int64_t memory_bytes, CodeLoader* loader)
@@ -104,10 +110,7 @@ class HostDevice final : public Device {
   bool Settle() override { return allocator_.Settle(); }
 
   absl::StatusOr<std::unique_ptr<Executable>> Load(const Program& program) override {
-    if (program.format != "host") {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the embedded device loads programs of format 'host', not '", program.format, "'"));
-    }
+    if (absl::Status status = CheckFormat(program, "host"); !status.ok()) return status;
     absl::StatusOr<Plan> plan = Plan::Parse(program.bytes);
     if (!plan.ok()) return plan.status();
     if (plan->num_inputs != program.inputs.size() || plan->outputs.size() != program.outputs.size()) {
@@ -119,6 +122,7 @@ class HostDevice final : public Device {
   }
 
   absl::StatusOr<std::unique_ptr<ExecutableFamily>> LoadFamily(const Program& program) override {
+    if (absl::Status status = CheckFormat(program, "host-family"); !status.ok()) return status;
     absl::StatusOr<PlanFamily> family = PlanFamily::Parse(program.bytes);
     if (!family.ok()) return family.status();
     return LoadPlanFamily(this, *std::move(family), loader_);

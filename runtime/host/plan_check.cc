@@ -1,5 +1,6 @@
 #include "runtime/host/plan_check.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -46,6 +47,7 @@ class Checker {
  private:
   static constexpr uint32_t kMost = 1 << 24;
   static constexpr uint64_t kMostBytes = uint64_t{1} << 60, kMostThreadBytes = uint64_t{1} << 40;
+  static constexpr int64_t kMostExtent = int64_t{1} << 60;  // a product of two is a number of elements in 128 bits
 
   absl::Status Outputs() {
     for (size_t i = 0; i < plan_.outputs.size(); ++i) {
@@ -127,7 +129,7 @@ class Checker {
         if (s.kernel.rows < 0 || s.kernel.row < 0 || s.kernel.block < 1 || s.kernel.grain < 1) {
           return Bad("step ", i, " has a negative extent, no block or no grain");
         }
-        if (static_cast<__int128>(s.kernel.rows) * s.kernel.row > (int64_t{1} << 60)) {
+        if (static_cast<__int128>(s.kernel.rows) * s.kernel.row > kMostExtent || s.kernel.block > kMostExtent) {
           return Bad("step ", i, " has too many items");
         }
         return absl::OkStatus();
@@ -176,8 +178,11 @@ class Checker {
   // The last element that matrix `which` of a product touches lies in its slot.
   absl::Status Matrix(size_t step, const Slot& slot, DType dtype, const GemmStep& g, int64_t rows, int64_t cols,
                       int64_t ld, int64_t offset, const std::vector<int64_t>& strides, char which) const {
-    if (rows < 0 || cols < 0 || ld < 0 || offset < 0 || strides.size() != g.batch.size()) {
+    if (std::min({rows, cols, ld, offset}) < 0 || strides.size() != g.batch.size()) {
       return Bad("step ", step, ": matrix ", std::string(1, which), " has a negative or missing extent");
+    }
+    if (std::max({rows, cols, ld, offset}) > kMostExtent) {
+      return Bad("step ", step, ": matrix ", std::string(1, which), " has an extent beyond any memory");
     }
     if (rows > 1 && ld < cols) return Bad("step ", step, ": rows of matrix ", std::string(1, which), " overlap");
     __int128 last = offset;
@@ -214,7 +219,7 @@ class Checker {
     for (int64_t b : g.batch) {
       if (b < 0 || b > (int64_t{1} << 40)) return Bad("step ", i, " has a batch of ", b);
       rows *= b;
-      if (rows > (int64_t{1} << 60)) return Bad("step ", i, " has too many rows");
+      if (rows > kMostExtent) return Bad("step ", i, " has too many rows");
     }
     const Slot* slot[3];
     for (int j = 0; j < 3; ++j) slot[j] = &plan_.slots[s.slots[j]];

@@ -1,5 +1,6 @@
 #include "runtime/pjrt/module.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -44,8 +45,15 @@ absl::StatusOr<Module> Module::Parse(std::string_view bytes) {
   module.checked = r.U64() != 0;
   module.donors = r.I64s();
   bool sound = r.ok() && r.AtEnd() && module.donors.size() == module.results;
-  for (const Output& output : module.outputs) sound &= output.is_input || output.index < module.results;
-  if (!sound) return absl::InvalidArgumentError("stablehlo program: cut short, or a field has no such value");
+  std::vector<bool> returned(sound ? module.results : 0);
+  for (const Output& output : module.outputs) {
+    if (output.is_input) continue;
+    sound &= output.index < returned.size();
+    if (sound) returned[output.index] = true;
+  }
+  if (!sound || std::find(returned.begin(), returned.end(), false) != returned.end()) {
+    return absl::InvalidArgumentError("stablehlo program: cut short, or a field has no such value");
+  }
   return module;
 }
 

@@ -25,6 +25,15 @@ func.func @slice_of_slice(%x: tensor<12xf32>) -> tensor<2xf32> {
   return %1 : tensor<2xf32>
 }
 
+// Of nothing, from where the first slice has no more elements.
+// CHECK-LABEL: @slice_of_nothing
+// CHECK-NEXT: tpu.slice %arg0 [0] to [0] by [5]
+func.func @slice_of_nothing(%x: tensor<9xf32>) -> tensor<0xf32> {
+  %0 = tpu.slice %x [0] to [9] by [5] : (tensor<9xf32>) -> tensor<2xf32>
+  %1 = tpu.slice %0 [2] to [2] by [1] : (tensor<2xf32>) -> tensor<0xf32>
+  return %1 : tensor<0xf32>
+}
+
 // A cast through a type that holds every value of the first; not one that rounds.
 // CHECK-LABEL: @convert_of_convert
 // CHECK: tpu.convert %arg0 : (tensor<2xbf16>) -> tensor<2xf16>

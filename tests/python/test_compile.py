@@ -580,6 +580,9 @@ def test_uncaptured_graphs_are_told():
     told = torch.tpu.explain()
     assert told.counters["graph_calls_uncaptured"] == 1
     assert "can't be read" in next(iter(told.uncaptured_graphs)) and "can't be read" in str(told)
+    beyond_64_bits = _C.CompiledGraph(lambda x, n: (x + n % 7,))
+    for n in (2**70, 2**70 + 1):
+        assert beyond_64_bits([torch.ones(3, device="tpu"), n])[0].tolist() == [1 + n % 7] * 3
 
 
 def test_uncaptured_graphs_can_be_forbidden():

@@ -40,6 +40,7 @@ for schema, kernel, fake in [
     ("twice(Tensor x) -> Tensor", lambda x: x * 2, torch.empty_like),
     ("twice_though_inference_refuses(Tensor x) -> Tensor", lambda x: x * 2, refuses),
     ("write(Tensor x) -> Tensor", write, torch.empty_like),
+    ("same(Tensor x) -> Tensor", lambda x: x, torch.empty_like),
     ("parts(Tensor x) -> Tensor[]", lambda x: [x * 2, x + 1], None),
     ("count(Tensor x) -> int", lambda x: int((x > 0).sum()), None),
     ("tell(Tensor x) -> ()", lambda x: told.append(x.tolist()), lambda x: None),
@@ -147,3 +148,23 @@ def test_an_operator_that_fails_in_a_compiled_fragment_is_heard_and_not_done_aga
         f().cpu()
     assert told == ["written"]
     assert f().tolist() == [9] * 4
+
+
+@pytest.mark.embedded_only(reason="elsewhere no two values share memory")
+def test_what_it_gives_back_is_no_part_of_another_result():
+    def f():
+        x = torch.ones(1 << 15, device="tpu")
+        torch.tpu.synchronize()
+        part = x * 2
+        whole = torch.cat([part, x * 3])  # `part` is computed there
+        same = operators.same(part)
+        del part
+        torch.tpu.synchronize()
+        same.add_(1)  # over the value that nobody else has
+        return same, whole
+
+    for _ in range(3):
+        same, whole = f()
+        assert same[0].item() == 3
+        assert whole[0].item() == 2
+        torch.tpu.wait_for_compiles()

@@ -145,6 +145,29 @@ TEST(UpdatesInPlace, ElementsThatMoveAreNotWrittenOverBeforeTheyAreRead) {
   }
 }
 
+TEST(UpdatesInPlace, BitsThatAKernelGivesAreThoseOfAllParts) {
+  const std::string text = WithBucket(R"(
+    func.func @fragment(%bucket: $B, %x: tensor<32768xf32>, %y: tensor<1000xf32>)
+        -> (tensor<65536xi32>, tensor<65536xi32>) {
+      %0 = tpu.update_slice %y into %bucket at [500] by [1] : tensor<1000xf32> into $B
+      %1 = tpu.bitcast %0 : ($B) -> tensor<65536xi32>
+      %2 = tpu.neg %x : tensor<32768xf32>
+      %3 = tpu.add %x, %x : tensor<32768xf32>
+      %4 = tpu.concat %2, %3 along 0 : (tensor<32768xf32>, tensor<32768xf32>) -> $B
+      %5 = tpu.bitcast %4 : ($B) -> tensor<65536xi32>
+      return %1, %5 : tensor<65536xi32>, tensor<65536xi32>
+    })");
+  const auto bucket = Ramp(65536), x = Ramp(32768), y = Ramp(1000, 0.1f);
+  for (bool donate : {true, false}) {
+    const Outcome got = OutcomeOf(text, {bucket, x, y}, donate);
+    ASSERT_EQ(got.rest.size(), 1u);
+    for (int i = 0; i < 65536; ++i) {
+      ASSERT_EQ(got.bucket[i], i >= 500 && i < 1500 ? y[i - 500] : bucket[i]) << i;
+      ASSERT_EQ(got.rest[0][i], i < 32768 ? -x[i] : 2 * x[i - 32768]) << i;
+    }
+  }
+}
+
 TEST(UpdatesInPlace, PartsInManyRunsAreCopiedRunByRun) {
   // Of 32 x 64 x 32: [:, 3:5] written, [:, 9] added to, [:, :, 7] of [:, 9] moved there from [:, :, 8].
   const std::string text = absl::StrReplaceAll(R"(

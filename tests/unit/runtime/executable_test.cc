@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "runtime/host/host_device.h"
+#include "runtime/host/plan_family.h"
 #include "tests/support/function_loader.h"
 
 namespace tpu::host {
@@ -308,6 +309,35 @@ TEST_F(ExecutableTest, HandsNodesToTheRunner) {
             absl::StatusCode::kInternal);
 }
 
+// in0 + in0, computed into a part of output 0, and a constant go to nodes whose results are outputs of their own.
+TEST_F(ExecutableTest, AResultLiesInNoConstantAndNoOtherOutput) {
+  Plan plan;
+  plan.num_inputs = 1;
+  plan.num_call_buffers = 2;
+  plan.constants = std::string(16, '\0');
+  plan.slots = {MakeSlot(Kind::kInput, 0, 16), MakeSlot(Kind::kOutput, 0, 16, 64), MakeSlot(Kind::kConstant, 0, 16),
+                MakeSlot(Kind::kCall, 0, 16), MakeSlot(Kind::kCall, 1, 16)};
+  plan.kernels = {{"add", "add"}};
+  plan.steps = {Kernel(0, {0, 0, 1}, 4), Call(0, 1, {1, 3}), Call(1, 1, {2, 4})};
+  plan.outputs = {{.bytes = 128},
+                  {.kind = OutputSpec::Kind::kCall, .source = 0, .bytes = 16},
+                  {.kind = OutputSpec::Kind::kCall, .source = 1, .bytes = 16}};
+  auto executable = Load(plan);
+  Argument inputs[] = {{.buffer = Upload({1, 2, 3, 4})}};
+  BufferRef outputs[3];
+  std::vector<const void*> operands;
+  auto identity = [&](int, absl::Span<const Argument> in, absl::Span<BufferRef> out) {
+    operands.push_back(in[0].buffer->data());
+    out[0] = in[0].buffer;
+    return absl::OkStatus();
+  };
+  ASSERT_TRUE(executable->Launch(absl::MakeSpan(inputs), absl::MakeSpan(outputs), identity).ok());
+  EXPECT_EQ(Floats(outputs[1])[1], 4);
+  EXPECT_EQ(Floats(outputs[2])[1], 0);
+  EXPECT_NE(outputs[1]->data(), operands[0]);
+  EXPECT_NE(outputs[2]->data(), operands[1]);
+}
+
 // The input is a number: the runner finds it by itself, and as a tensor.
 TEST_F(ExecutableTest, HandsNumbersToTheRunner) {
   Plan plan;
@@ -334,6 +364,17 @@ TEST_F(ExecutableTest, RefusesInputsThatAreTooSmall) {
   BufferRef output[1];
   EXPECT_EQ(executable->Launch(absl::MakeSpan(inputs), absl::MakeSpan(output), nullptr).code(),
             absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(ExecutableTest, RefusesProgramsOfOtherFormats) {
+  Program program{.format = "stablehlo", .bytes = TwoAdds(4, 1).Serialize()};
+  EXPECT_EQ(device_->Load(program).status().code(), absl::StatusCode::kInvalidArgument);
+  auto family = PlanFamily::Join({TwoAdds(4, 1), TwoAdds(6, 1), TwoAdds(8, 1)}, {{4}, {6}, {8}});
+  ASSERT_TRUE(family.ok()) << family.status();
+  program.bytes = family->Serialize();
+  EXPECT_EQ(device_->LoadFamily(program).status().code(), absl::StatusCode::kInvalidArgument);
+  program.format = "host-family";
+  EXPECT_TRUE(device_->LoadFamily(program).ok());
 }
 
 TEST_F(ExecutableTest, LoadsEqualKernelsOnce) {

@@ -136,11 +136,26 @@ TEST(Plan, RefusesWhatReachesOutsideItsSlots) {
       {"runs of nothing", [](Plan& p) { p.steps[3].copy = {.run = 0, .sizes = {4}, .strides = {16}}; }},
       {"kernel number", [](Plan& p) { p.steps[0].kernel.kernel = 2; }},
       {"negative extent", [](Plan& p) { p.steps[0].kernel.rows = -1; }},
+      {"block whose end overflows", [](Plan& p) { p.steps[0].kernel.block = INT64_MAX; }},
       {"no grain", [](Plan& p) { p.steps[0].kernel.grain = 0; }},
       {"product beyond A", [](Plan& p) { p.steps[1].gemm.batch[0] = 9; }},
       {"product beyond B", [](Plan& p) { p.steps[1].gemm.offset_b = 256; }},
       {"product beyond C", [](Plan& p) { p.steps[1].gemm.ldc = 64; }},
       {"product whose extent overflows", [](Plan& p) { p.steps[1].gemm.stride_c[0] = INT64_MAX; }},
+      {"product whose last row is beyond 128 bits of bytes",
+       [](Plan& p) {
+         constexpr int64_t kHuge = int64_t{1} << 62;
+         p.tile_loops.clear();
+         p.steps[1].gemm = {.dtype = DType::kComplex128,
+                            .out_dtype = DType::kComplex128,
+                            .trans_a = true,
+                            .m = 1,
+                            .n = 1,
+                            .k = kHuge + 1,
+                            .lda = kHuge,
+                            .ldb = kHuge,
+                            .ldc = 1};
+       }},
       {"negative offset", [](Plan& p) { p.steps[1].gemm.offset_a = -1; }},
       {"rows that overlap", [](Plan& p) { p.steps[1].gemm.ldc = 7; }},
       {"a stride for each batch", [](Plan& p) { p.steps[1].gemm.stride_a.pop_back(); }},
