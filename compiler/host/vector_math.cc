@@ -264,7 +264,8 @@ Value* VectorMath::SinCos(Value* x, int quarter, const char* name) {
   turns = b_.CreateAdd(turns, llvm::ConstantInt::get(ints, quarter));
   Value* z = b_.CreateFMul(r, r);
   Value* sine = Poly(z, {-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1});
-  sine = Fma(b_.CreateFMul(sine, z), r, r);
+  // Of -0 the sum would be 0.
+  sine = b_.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, Fma(b_.CreateFMul(sine, z), r, r), r);
   Value* cosine = Poly(z, {2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2});
   cosine = Fma(cosine, b_.CreateFMul(z, z), Fma(F(x, -0.5), z, F(x, 1.0)));
   Value* y = b_.CreateSelect(IsOdd(turns), cosine, sine);

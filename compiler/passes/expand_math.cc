@@ -35,7 +35,10 @@ Tensor SignOf(Tensor x) {
   return ir::Select(x > 0.0, 1.0, ir::Select(x < 0.0, -1.0, zero));
 }
 
-Tensor WithSignOf(Tensor x, Tensor magnitude) { return ir::Select(x < 0.0, -magnitude, magnitude); }
+// `magnitude` is 0 where x is, of either sign.
+Tensor WithSignOf(Tensor x, Tensor magnitude) {
+  return ir::Select(x < 0.0, -magnitude, ir::Select(x > 0.0, magnitude, x));
+}
 
 // f32: x * p(x^2) / q(x^2) where erf is not 1. f64: a polynomial in x^2 up to 1, then 1 - exp(-x^2) * q((x - k)/(x +
 // k)).

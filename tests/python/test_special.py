@@ -52,6 +52,12 @@ def test_of_whole_numbers():
     check(lambda x: [FUNCTIONS[name](x) for name in FUNCTIONS], torch.arange(1, 9))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_zeros_keep_their_signs(dtype):
+    odd = (torch.sinh, torch.asinh, torch.erf, torch.tanh, torch.sin, torch.tan, torch.asin, torch.atan)
+    check(lambda x: [torch.signbit(f(x)) for f in odd], torch.tensor([0.0, -0.0], dtype=dtype))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64])
 def test_cross_products(dtype):
     def program(a, b):
