@@ -278,10 +278,16 @@ absl::Status RunCall(Device& device, const Call& call, absl::Span<const KernelIn
   }
   at::AutoDispatchBelowADInplaceOrView guard;
   // A team of which two threads get one core, because a compiler has another, waits for itself at every barrier.
-  std::optional<HostTeamLimit> beside_compilers;
+  // A reader's thread gets no team of its own.
+  std::optional<HostTeamLimit> limit;
   Engine& engine = Engine::Get();
-  if (const int compilers = engine.pool().at_work(); compilers > 0 && !engine.fixed()) {
-    beside_compilers.emplace(static_cast<int>(std::thread::hardware_concurrency()) - compilers);
+  if (!engine.fixed()) {
+    const int compilers = engine.pool().at_work();
+    if (as_on_the_streams_thread) {
+      limit.emplace(1);
+    } else if (compilers > 0) {
+      limit.emplace(static_cast<int>(std::thread::hardware_concurrency()) - compilers);
+    }
   }
   try {
     if (call.op == "tpu::view" || call.op == "tpu::update") return RunWindow(device, call, inputs, outputs);

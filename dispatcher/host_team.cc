@@ -10,6 +10,11 @@
 namespace tpu {
 namespace {
 
+template <typename Fn>
+void Find(void* library, const char* name, Fn*& function) {
+  function = reinterpret_cast<Fn*>(dlsym(library, name));
+}
+
 // Of GNU's OpenMP; null: it isn't there.
 struct OpenMp {
   int (*pause)(int kind) = nullptr;  // omp_pause_resource_all
@@ -30,13 +35,22 @@ struct OpenMp {
     static const OpenMp found;
     return found;
   }
-
- private:
-  template <typename Fn>
-  static void Find(void* library, const char* name, Fn*& function) {
-    function = reinterpret_cast<Fn*>(dlsym(library, name));
-  }
 };
+
+// MKL's own number of threads for the calling thread, which goes before OpenMP's; 0: OpenMP's. Returns the former one.
+// torch.set_num_threads sets both. Null: torch has no MKL.
+using SetMklThreads = int(int threads);
+SetMklThreads* MklThreads() {
+  static SetMklThreads* const found = [] {
+    SetMklThreads* function = nullptr;
+    if (void* library = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD); library != nullptr) {
+      Find(library, "MKL_Set_Num_Threads_Local", function);
+      dlclose(library);
+    }
+    return function;
+  }();
+  return found;
+}
 
 constexpr int kSoftPause = 1;  // omp_pause_soft
 thread_local bool holds = false;
@@ -69,10 +83,13 @@ HostTeamLimit::HostTeamLimit(int most) {
   if (openmp.set_threads == nullptr || usual <= most) return;
   former_ = usual;
   openmp.set_threads(most);
+  if (MklThreads() != nullptr) former_mkl_ = MklThreads()(most);
 }
 
 HostTeamLimit::~HostTeamLimit() {
-  if (former_ > 0) OpenMp::Get().set_threads(former_);
+  if (former_ == 0) return;
+  OpenMp::Get().set_threads(former_);
+  if (MklThreads() != nullptr) MklThreads()(former_mkl_);
 }
 
 bool TeamChoice::Alone() {

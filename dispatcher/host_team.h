@@ -31,7 +31,7 @@ class HostTeamLimit {
   HostTeamLimit& operator=(const HostTeamLimit&) = delete;
 
  private:
-  int former_ = 0;
+  int former_ = 0, former_mkl_ = 0;
 };
 
 // Whether a kernel that runs over and over is done sooner by the calling thread alone than by its team, by what its

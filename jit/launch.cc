@@ -16,7 +16,8 @@ namespace {
 
 constexpr size_t kMaxNamed = 20;         // operations in a message
 constexpr int64_t kHandOverNs = 50'000;  // to the stream's thread and back
-constexpr int64_t kLongNs = 1'000'000;   // what is told to the hook
+constexpr int64_t kMostAloneNs = 200'000;
+constexpr int64_t kLongNs = 1'000'000;  // what is told to the hook
 
 std::shared_ptr<const absl::Status> Shared(const absl::Status& status) {
   return std::make_shared<const absl::Status>(status);
@@ -47,6 +48,18 @@ bool MayRunAgain(const Fragment& fragment) {
   });
 }
 
+void Note(TierProfile& profile, int64_t took) {
+  constexpr int64_t kWeight = 8, kMostTimes = 2;
+  profile.runs.fetch_add(1, std::memory_order_relaxed);
+  profile.nanoseconds.fetch_add(took, std::memory_order_relaxed);
+  std::atomic<int64_t>& lately = profile.lately[Stream::RunningClaimed()];
+  const int64_t before = lately.load(std::memory_order_relaxed);
+  // What held up one launch, a first one above all, says little.
+  const int64_t now =
+      before == 0 || took < before ? took : before + (std::min(took, kMostTimes * before) - before) / kWeight;
+  lately.store(std::max<int64_t>(now, 1), std::memory_order_relaxed);
+}
+
 }  // namespace
 
 bool Launch::RunsForItsReader() const {
@@ -55,10 +68,14 @@ bool Launch::RunsForItsReader() const {
   }
   const Executable* executable = entry_->executables[stream_.device_index()].load(std::memory_order_acquire);
   if (executable != nullptr && executable->calls_per_launch() == 0) return true;
-  // Host kernels that take longer have threads of their own, of which each thread that runs such kernels gets a team.
+  // Host kernels have a team of threads on the stream's thread and none on a reader's, unless the engine is fixed:
+  // there a reader gets only what is sure to be brief.
+  constexpr int64_t kRetry = 128, kTries = 4;  // one alone says little: its caches are cold
   const TierProfile& profile = entry_->profile[executable != nullptr];
-  const int64_t runs = profile.runs.load(std::memory_order_relaxed);
-  return runs > 0 && profile.nanoseconds.load(std::memory_order_relaxed) < runs * kHandOverNs;
+  const int64_t there = profile.lately[0].load(std::memory_order_relaxed);
+  if (there == 0 || there >= (fixed ? kHandOverNs : kMostAloneNs)) return false;
+  const int64_t here = profile.lately[1].load(std::memory_order_relaxed);
+  return here < there + kHandOverNs || profile.runs.load(std::memory_order_relaxed) % kRetry < kTries;
 }
 
 void Launch::Run() {
@@ -99,10 +116,8 @@ void Launch::Run() {
     metrics.launches_tier0.fetch_add(1, std::memory_order_relaxed);
     RunNodeByNode(arguments);
   }
-  TierProfile& profile = entry_->profile[compiled];
-  profile.runs.fetch_add(1, std::memory_order_relaxed);
   const int64_t took = (std::chrono::steady_clock::now() - start) / std::chrono::nanoseconds(1);
-  profile.nanoseconds.fetch_add(took, std::memory_order_relaxed);
+  Note(entry_->profile[compiled], took);
   if (passage && compiled) passage->Add(took);
   engine_.tuner().End(*entry_, turn, measurable, took);
   if (took >= kLongNs && !Stream::RunningClaimed()) engine_.NoteLongLaunch();

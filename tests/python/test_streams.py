@@ -305,6 +305,37 @@ def test_a_brief_host_kernel_runs_for_its_reader():
         pytest.skip("the machine is so busy that no launch took less than handing it over")
 
 
+@pytest.mark.embedded_only(reason="a plugin's programs hold no host kernels: each is a launch of its own")
+def test_a_host_kernel_that_is_sooner_alone_runs_for_its_reader():
+    """Two threads that sleep and are woken take longer than some 100 us of work; the reader gets no team for it."""
+    program = """
+        import threading, time, torch
+
+        torch.set_num_threads(2)  # MKL's own number, too
+        seen = []
+        def kernel(x):
+            time.sleep(2e-5)  # and what the clock adds
+            seen.append((threading.get_ident(), torch.get_num_threads()))
+            return x + 1
+
+        library = torch.library.Library("tpu_test_streams", "DEF")
+        library.define("alone(Tensor x) -> Tensor")
+        library.impl("alone", kernel, "CPU")
+        library.impl("alone", lambda x: torch.empty_like(x), "Meta")
+        for size in range(3, 23):  # other programs make some launches long: each size is measured by itself
+            x = torch.ones(size, device="tpu")
+            for _ in range(20):
+                time.sleep(0.001)  # Python's lock is free
+                assert torch.ops.tpu_test_streams.alone(x).tolist() == [2] * size
+        here = [threads for thread, threads in seen if thread == threading.get_ident()]
+        assert torch.get_num_threads() == 2
+        print(len(here), set(here) <= {1})
+    """
+    times, alone = run_python(program).stdout.split()
+    assert alone == "True"
+    assert int(times) > 100, times
+
+
 def test_a_brief_host_kernel_that_fails_is_heard_of_at_the_read():
     for _ in range(50):
         assert torch.linalg.inv(torch.eye(2, device="tpu")).tolist() == [[1, 0], [0, 1]]
