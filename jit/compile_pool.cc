@@ -219,12 +219,10 @@ void CompilePool::Run() {
     } else if (Clock::now() >= settle_after_) {  // of the threads one
       settle_after_ = Clock::time_point::max();
       bool settled = false;
-      const Clock::time_point start = Clock::now();
       Work(lock, [&] {
         for (int d = 0; d < engine_.device_count(); ++d) settled |= engine_.device(d).Settle();
       });
-      const Clock::time_point end = Clock::now();
-      if (!stop_) settle_after_ = end + (settled ? kRestShare * (end - start) : kSettleLook);
+      if (!stop_) settle_after_ = settled ? rest_until_ : Clock::now() + kSettleLook;
     }
   }
 }

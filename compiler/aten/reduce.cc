@@ -123,8 +123,7 @@ Result Trace(AtenCall& c) {
   const Tensor x = Accumulated(c);
   if (x.elements() == 0) return c.emitter().Constant(x.dtype(), 0);
   const int64_t n = std::min(x.size(0), x.size(1)), step = x.size(1) + 1;
-  const Tensor flat = ir::Reshape(x, {x.elements()});
-  return ir::Sum(ir::SliceDim(flat, 0, 0, (n - 1) * step + 1, step), {0});
+  return ir::Sum(ir::SliceDim(Flat(x), 0, 0, (n - 1) * step + 1, step), {0});
 }
 
 Result LogSumExp(AtenCall& c) {

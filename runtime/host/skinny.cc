@@ -41,8 +41,9 @@ TPU_AVX2 inline __m256 LoadWide(const _Float16* p) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
 
-// How a tile of dot products is computed: sums[i * stride + j] = dot(A's row i, B's row j), i < kRows, j < kTileCols,
-// from M rows of A, which are padded with zeros to whole vectors. Unrolled, so that the sums are registers.
+// How a tile of dot products is computed: sums[i * stride + j] = dot(A's row i, B's row j), i < M, j < kTileCols,
+// from M rows of A, up to kTileRows, which are padded with zeros to whole vectors. Unrolled, so that the sums are
+// registers.
 struct Avx2 {
   static constexpr int kTileRows = 2;
 
