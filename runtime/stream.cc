@@ -22,10 +22,14 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 using std::chrono::nanoseconds;
 
-// Going to sleep and being woken costs 5-50 us on each side. While tasks arrive faster than kBusyGap the thread spins
-// for kLongSpin before it sleeps; an idle stream spins only kShortSpin.
-constexpr nanoseconds kBusyGap = microseconds(40);
-constexpr nanoseconds kLongSpin = microseconds(50);
+// How long a thread without a task spins before it sleeps. Going to sleep and being woken costs 5-50 us on each side:
+// it spins for `spin` while tasks arrive within `gap`, else for kShortSpin. A program that has waited for the last task
+// has nothing else under way, and what it gives next waits for this thread: longer spins pay there.
+struct Patience {
+  nanoseconds gap, spin;
+};
+constexpr Patience kPatience = {microseconds(40), microseconds(50)};
+constexpr Patience kPatienceAfterWait = {microseconds(200), microseconds(250)};
 constexpr nanoseconds kShortSpin = microseconds(3);
 constexpr nanoseconds kWaiterSpin = microseconds(10);
 constexpr nanoseconds kLater = microseconds(100'000);
@@ -61,11 +65,13 @@ struct Stream::Queue {
   std::condition_variable done;  // callers wait here for completion or room
   // The least sequence number that somebody sleeps for: completing it, and no other, costs a notify.
   std::atomic<uint64_t> wake_at{UINT64_MAX};
+  std::atomic<uint64_t> awaited{0};  // the last sequence number that somebody waited for
   std::atomic<bool> stop{false};
   std::atomic<bool> claimed{false};  // a caller runs a task in the thread's place
   bool asleep = false;
   std::deque<Task> tasks;
-  nanoseconds usual_gap{0};  // the thread's own: how long it lately waited for a task
+  // The thread's own: how long it lately waited for a task, and did so after one that was waited for.
+  nanoseconds usual_gap{0}, usual_gap_after_wait{0};
   std::thread thread;
 };
 
@@ -161,6 +167,7 @@ void Stream::RunClaimed(Task task) {
 
 void Stream::WaitFor(uint64_t sequence) {
   if (Done(sequence) || OnOwnThread() || InForkedChild()) return;
+  queue_->awaited.store(sequence, std::memory_order_relaxed);
   if (SpinFor(kWaiterSpin, [&] { return Done(sequence); })) return;
   Blocking([&] { SleepUntil(sequence); });
 }
@@ -190,7 +197,10 @@ bool Stream::WaitForWork() {
   };
   if (!ready()) {
     const Clock::time_point start = Clock::now();
-    if (!SpinFor(queue_->usual_gap < kBusyGap ? kLongSpin : kShortSpin, ready)) {
+    const bool after_wait = queue_->awaited.load(std::memory_order_relaxed) == completed();
+    const Patience& patience = after_wait ? kPatienceAfterWait : kPatience;
+    nanoseconds& usual_gap = after_wait ? queue_->usual_gap_after_wait : queue_->usual_gap;
+    if (!SpinFor(usual_gap < patience.gap ? patience.spin : kShortSpin, ready)) {
       std::unique_lock lock(queue_->mutex);
       while (!ready()) {
         queue_->asleep = true;
@@ -205,8 +215,7 @@ bool Stream::WaitForWork() {
       }
       queue_->asleep = false;
     }
-    const nanoseconds gap = std::min<nanoseconds>(Clock::now() - start, 4 * kBusyGap);
-    queue_->usual_gap = (queue_->usual_gap * 3 + gap) / 4;
+    usual_gap = (usual_gap * 3 + std::min<nanoseconds>(Clock::now() - start, 4 * patience.gap)) / 4;
   }
   return enqueued() > completed() || !queue_->stop.load(std::memory_order_relaxed);
 }
