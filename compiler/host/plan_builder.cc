@@ -252,6 +252,7 @@ absl::Status Builder::AddFusion(ir::FusionOp op) {
   if (!nest) return absl::InternalError(absl::StrCat("not one loop nest: ", step.label));
   auto kernel = source_(op, NestWriter(*nest, tuning_));
   if (!kernel.ok()) return kernel.status();
+  const KernelShape shape = kernel->shape;
   for (Value input : nest->inputs) {
     Value outside = op.getOperands()[mlir::cast<mlir::BlockArgument>(input).getArgNumber()];
     step.slots.push_back(SlotOf(outside));
@@ -263,7 +264,7 @@ absl::Status Builder::AddFusion(ir::FusionOp op) {
   step.kernel = KernelOf(*std::move(kernel));
   step.kernel.sure = SureResults(*nest);
   FindOverwrites(*nest, step);
-  if (step.kernel.extent() > 0) AddStep(std::move(step), nest->inputs.size(), SlicesOf(*nest, kernel->shape));
+  if (step.kernel.extent() > 0) AddStep(std::move(step), nest->inputs.size(), SlicesOf(*nest, shape));
   return absl::OkStatus();
 }
 
