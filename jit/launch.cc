@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "jit/compile_pool.h"
 #include "jit/timeline.h"
 #include "jit/tuning.h"
@@ -41,11 +43,13 @@ absl::Status ExplainFragment(const FragmentEntry& entry, const absl::Status& sta
   return absl::Status(status.code(), message);
 }
 
-// Whether the fragment may run a second time: what a library's operators do beside their results is done once.
-bool MayRunAgain(const Fragment& fragment) {
-  return std::all_of(fragment.nodes.begin(), fragment.nodes.end(), [](const Node& node) {
-    return absl::StartsWith(node.call->op, "aten::") || absl::StartsWith(node.call->op, "tpu::");
-  });
+// Whether the nodes may run a second time: what a library's operators do beside their results is done once.
+bool MayRunAgain(const Fragment& fragment, const std::vector<bool>& nodes) {
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const absl::string_view op = fragment.nodes[i].call->op;
+    if (nodes[i] && !absl::StartsWith(op, "aten::") && !absl::StartsWith(op, "tpu::")) return false;
+  }
+  return true;
 }
 
 void Note(TierProfile& profile, int64_t took) {
@@ -104,17 +108,11 @@ void Launch::Run() {
       engine_.tuner().Reject(*entry_, turn);  // nothing has run yet
       status = RunProgram(*executable, arguments, buffers);
     }
-    if (status.ok()) {
-      for (size_t i = 0; i < outputs.size(); ++i) outputs[i]->buffer_ = std::move(buffers[i]);
-    } else if (absl::IsResourceExhausted(status) || !MayRunAgain(entry_->fragment)) {
-      Fail(status);
-    } else {  // of what it read, most likely: only what depends on that fails
-      lost_ = Shared(status);
-      if (RunNodeByNode(arguments)) Fail(status);
-    }
+    for (size_t i = 0; i < outputs.size(); ++i) outputs[i]->buffer_ = std::move(buffers[i]);
+    if (!status.ok()) Mend(status, arguments);
   } else {
     metrics.launches_tier0.fetch_add(1, std::memory_order_relaxed);
-    RunNodeByNode(arguments);
+    RunNodeByNode(entry_->live, std::vector<NodeResult>(entry_->fragment.num_results), arguments);
   }
   const int64_t took = (std::chrono::steady_clock::now() - start) / std::chrono::nanoseconds(1);
   Note(entry_->profile[compiled], took);
@@ -155,15 +153,48 @@ absl::Status Launch::RunProgram(Executable& executable, std::vector<Argument>& a
   return status.ok() ? status : explain(status);
 }
 
-bool Launch::RunNodeByNode(std::vector<Argument>& arguments) {
+// After an error of the program, which left some outputs without a value.
+void Launch::Mend(const absl::Status& status, std::vector<Argument>& arguments) {
+  std::vector<ValueRef> left;
+  std::copy_if(outputs.begin(), outputs.end(), std::back_inserter(left), [](const ValueRef& v) { return !v->buffer_; });
+  lost_ = Shared(status);
+  const Fragment& f = entry_->fragment;
+  std::vector<NodeResult> results(f.num_results);
+  for (size_t i = 0; i < outputs.size(); ++i) results[f.outputs[i]].buffer = outputs[i]->buffer_;
+  const std::vector<bool> nodes = NodesLeft(results);
+  const bool again = !absl::IsResourceExhausted(status) && MayRunAgain(f, nodes);
+  if (again && !RunNodeByNode(nodes, std::move(results), arguments)) return;  // the nodes that failed say why
+  for (const ValueRef& v : left) {
+    v->buffer_ = nullptr;
+    v->error_ = lost_;
+  }
+}
+
+// Those that outputs need for which there is no result.
+std::vector<bool> Launch::NodesLeft(const std::vector<NodeResult>& results) const {
+  const Fragment& f = entry_->fragment;
+  std::vector<bool> needed(f.num_results, false), left(f.nodes.size(), false);
+  for (ValueId v : f.outputs) needed[v] = !results[v].buffer;
+  for (size_t i = f.nodes.size(); i-- > 0;) {
+    const Node& node = f.nodes[i];
+    for (size_t r = 0; r < node.call->results.size(); ++r) left[i] = left[i] || needed[node.results_begin + r];
+    if (!left[i]) continue;
+    for (ValueId v : f.OperandsOf(node)) {
+      if (!IsInput(v) && !results[v].buffer) needed[v] = true;
+    }
+  }
+  return left;
+}
+
+bool Launch::RunNodeByNode(const std::vector<bool>& nodes, std::vector<NodeResult> results,
+                           std::vector<Argument>& arguments) {
   bool sound = true;
   const Fragment& f = entry_->fragment;
   const int n = static_cast<int>(f.nodes.size());
-  std::vector<NodeResult> results(f.num_results);
   std::vector<KernelInput> in;
   std::vector<BufferRef> out;
   for (int i = 0; i < n; ++i) {
-    if (!entry_->live[i]) continue;
+    if (!nodes[i]) continue;
     const Node& node = f.nodes[i];
     in.clear();
     std::shared_ptr<const absl::Status> error = TakeOperands(i, arguments, results, in);
@@ -180,9 +211,10 @@ bool Launch::RunNodeByNode(std::vector<Argument>& arguments) {
       if (!status.ok()) error = Shared(ExplainNode(*entry_, i, status));
     }
     sound &= error == nullptr;
-    for (size_t r = 0; r < out.size(); ++r) first[r] = {std::move(out[r]), nullptr, error};
+    for (size_t r = 0; r < out.size(); ++r) first[r] = {error ? BufferRef() : std::move(out[r]), nullptr, error};
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
+    if (outputs[i]->buffer_) continue;
     outputs[i]->buffer_ = std::move(results[f.outputs[i]].buffer);
     outputs[i]->error_ = std::move(results[f.outputs[i]].error);
   }
@@ -241,14 +273,6 @@ absl::Status Launch::RunNode(int node, absl::Span<const KernelInput> in, absl::S
   }
   if (call.alone) Metrics::Get().CountHostKernel(call.op, entry_->where[node]);
   return engine_.call_runner()(*stream_.device(), call, in, out);
-}
-
-void Launch::Fail(const absl::Status& status) {
-  const auto shared = Shared(status);
-  for (ValueRef& v : outputs) {
-    v->buffer_ = nullptr;
-    v->error_ = shared;
-  }
 }
 
 }  // namespace tpu

@@ -1,9 +1,10 @@
 // One run of a fragment on a stream: the task that a cut enqueues.
 //
 // Made under the recording lock, run once: on the stream's thread, or on that of a reader who has claimed the stream.
-// Picks the tier there: the program if it is ready, else node by node. A program that fails of what it read (on the
-// embedded device, which knows at once) is done again node by node, so that only what depends on that fails. Holds its
-// inputs until it has run; gives up those that nobody else holds, so that outputs can be written over them.
+// Picks the tier there: the program if it is ready, else node by node. What a program that fails of what it read leaves
+// out (on the embedded device, which knows at once) is done again node by node, so that only what depends on the node
+// that failed does, and its error names that. Holds its inputs until it has run; gives up those that nobody else holds,
+// so that outputs can be written over them.
 #pragma once
 
 #include <cstdint>
@@ -50,11 +51,13 @@ class Launch {
 
   bool CollectArguments(std::vector<Argument>& arguments);
   absl::Status RunProgram(Executable& executable, std::vector<Argument>& arguments, std::vector<BufferRef>& buffers);
-  bool RunNodeByNode(std::vector<Argument>& arguments);  // whether no node failed
+  void Mend(const absl::Status& status, std::vector<Argument>& arguments);
+  // These nodes, for the outputs that have no value yet. Whether none of them failed.
+  bool RunNodeByNode(const std::vector<bool>& nodes, std::vector<NodeResult> results, std::vector<Argument>& arguments);
+  std::vector<bool> NodesLeft(const std::vector<NodeResult>& results) const;
   std::shared_ptr<const absl::Status> TakeOperands(int node, std::vector<Argument>& arguments,
                                                    std::vector<NodeResult>& results, std::vector<KernelInput>& in);
   absl::Status RunNode(int node, absl::Span<const KernelInput> inputs, absl::Span<BufferRef> outputs);
-  void Fail(const absl::Status& status);
 
   Engine& engine_;
   Stream& stream_;

@@ -64,11 +64,11 @@ struct KernelTime {
 class Executable {
  public:
   virtual ~Executable() = default;
-  // Fills every entry of `outputs`, in the Program's order; after an error they are null, and so are the inputs'
-  // buffers that may have been written over. An output that is one of the
-  // inputs unchanged shares its buffer. Not reentrant on one thread's temporaries but callable from several threads at
-  // once. Where the device runs on behind Launch, later errors are `explain`ed and belong to the outputs
-  // (Device::Wait), and to whatever is computed from them.
+  // Fills every entry of `outputs`, in the Program's order. After an error those that depend on what failed are null
+  // (all, where nothing was run), and so are the inputs' buffers that were written over; of several errors it is the
+  // first. An output that is one of the inputs unchanged shares its buffer. Not reentrant on one thread's temporaries
+  // but callable from several threads at once. Where the device runs on behind Launch, later errors are `explain`ed and
+  // belong to the outputs (Device::Wait), and to whatever is computed from them.
   virtual absl::Status Launch(absl::Span<Argument> inputs, absl::Span<BufferRef> outputs, const NodeRunner& run_node,
                               const Explainer& explain = nullptr) = 0;
   // How many nodes each launch hands to run_node (0 for most).

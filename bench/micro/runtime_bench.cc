@@ -117,7 +117,7 @@ void LaunchOneKernel(benchmark::State& state) {
   plan.slots = {
       {Slot::Kind::kInput, 0, 0, bytes}, {Slot::Kind::kInput, 1, 0, bytes}, {Slot::Kind::kOutput, 0, 0, bytes}};
   plan.kernels = {{"bench add", "add"}};
-  plan.steps = {{.label = "add", .slots = {0, 1, 2}, .kernel = {0, n, 16384}}};
+  plan.steps = {{.label = "add", .slots = {0, 1, 2}, .num_inputs = 2, .kernel = {0, n, 16384}}};
   plan.outputs = {{.bytes = bytes}};
   Program program{.format = "host", .bytes = plan.Serialize(), .inputs = {{}, {}}, .outputs = {{}}};
   auto executable = *device->Load(program);

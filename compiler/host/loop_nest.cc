@@ -152,6 +152,7 @@ class Analysis {
     symbol.size = std::max<int64_t>(size, 2);  // kept as a symbol even when only 0 is valid: the check must happen
     symbol.a = size;
     symbol.Include(nest_.nodes[node]);
+    symbol.checked = true;
     nest_.symbols.push_back(symbol);
     return Term(static_cast<int>(nest_.symbols.size()) - 1, symbol.size);
   }
@@ -161,6 +162,7 @@ class Analysis {
     if (failed_ || split_) return 0;
     node.Include(DependenceOf(node.index));
     for (int operand : node.operands) node.Include(nest_.nodes[operand]);
+    node.checked |= node.kind == NestNode::Kind::kOp && ChecksOperands(node.op);
     nest_.nodes.push_back(std::move(node));
     return static_cast<int>(nest_.nodes.size()) - 1;
   }

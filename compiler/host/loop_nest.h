@@ -35,6 +35,7 @@ struct Dependence {
   uint64_t loops = 0;    // bit set of the loops
   int phase = 0;         // how many passes over the reduced loops come before it can be known
   bool reduced = false;  // on a reduced loop
+  bool checked = false;  // on what the kernel may find wrong: an index, a divisor, a requirement
   void Include(const Dependence& other);
 };
 
@@ -129,5 +130,7 @@ bool IsFreeOp(mlir::Operation* op);
 bool IsNestOp(mlir::Operation* op);
 // Costs much more than an addition.
 bool IsHeavyOp(mlir::Operation* op);
+// Is wrong for some operands, which its kernel reports.
+bool ChecksOperands(mlir::Operation* op);
 
 }  // namespace tpu::host

@@ -50,6 +50,7 @@ void Dependence::Include(const Dependence& other) {
   loops |= other.loops;
   phase = std::max(phase, other.phase);
   reduced |= other.reduced;
+  checked |= other.checked;
 }
 
 int64_t LoopNest::kept_count() const {
@@ -173,6 +174,11 @@ bool IsHeavyOp(mlir::Operation* op) {
                    ir::CosOp, ir::TanOp, ir::AsinOp, ir::AcosOp, ir::AtanOp, ir::SinhOp, ir::CoshOp, ir::TanhOp,
                    ir::AsinhOp, ir::AcoshOp, ir::AtanhOp, ir::ErfOp, ir::LogisticOp, ir::PowOp, ir::Atan2Op, ir::RemOp>(
       op);
+}
+
+bool ChecksOperands(mlir::Operation* op) {
+  if (mlir::isa<ir::DivOp, ir::RemOp>(op)) return ElementOf(op->getResult(0)).isInteger();
+  return mlir::isa<ir::RequireOp>(op);
 }
 
 }  // namespace tpu::host

@@ -480,10 +480,12 @@ Value* NestValues::Compute(int id) {
   }
   if (node.kind == Kind::kAnd) return b_.CreateAnd(operands[0], operands[1]);
   if (node.kind == Kind::kSelect) return b_.CreateSelect(operands[0], operands[1], operands[2]);
-  if (mlir::isa<ir::DivOp, ir::RemOp>(node.op) && node.type.isInteger()) CheckDivisor(operands[1]);
-  if (mlir::isa<ir::RequireOp>(node.op)) {
-    CheckRequirement(operands[1]);
-    return operands[0];
+  if (ChecksOperands(node.op)) {
+    if (mlir::isa<ir::RequireOp>(node.op)) {
+      CheckRequirement(operands[1]);
+      return operands[0];
+    }
+    CheckDivisor(operands[1]);
   }
   auto half = mlir::dyn_cast<mlir::FloatType>(node.type);
   if (mlir::isa<ir::ConvertOp>(node.op) && half && half.getWidth() == 16 &&

@@ -40,10 +40,9 @@ class Builder {
     plan_.slots.push_back(slot);
     return static_cast<uint32_t>(plan_.slots.size()) - 1;
   }
-  // `inputs`: how many of its slots it reads, the others it writes.
   void AddStep(Step step, size_t inputs, Slices slices = {}) {
+    step.num_inputs = static_cast<uint32_t>(inputs);
     plan_.steps.push_back(std::move(step));
-    inputs_.push_back(inputs);
     slices_of_.push_back(std::move(slices));
   }
   void AssignInputs();
@@ -68,6 +67,7 @@ class Builder {
   void Donate(const std::vector<size_t>& times);
   KernelStep KernelOf(CompiledKernel kernel);
   static std::string Label(ir::FusionOp op);
+  static std::vector<uint32_t> SureResults(const LoopNest& nest);
 
   mlir::func::FuncOp function_;
   const Tuning tuning_;
@@ -96,7 +96,6 @@ class Builder {
   };
   std::vector<OwnRead> own_reads_;
   std::vector<InPlace> in_place_;
-  std::vector<size_t> inputs_;  // of each step: how many of its slots it reads
   std::vector<Slices> slices_of_;
 };
 
@@ -253,6 +252,7 @@ absl::Status Builder::AddFusion(ir::FusionOp op) {
   if (!nest) return absl::InternalError(absl::StrCat("not one loop nest: ", step.label));
   auto kernel = source_(op, NestWriter(*nest, tuning_));
   if (!kernel.ok()) return kernel.status();
+  const KernelShape shape = kernel->shape;
   for (Value input : nest->inputs) {
     Value outside = op.getOperands()[mlir::cast<mlir::BlockArgument>(input).getArgNumber()];
     step.slots.push_back(SlotOf(outside));
@@ -262,9 +262,20 @@ absl::Status Builder::AddFusion(ir::FusionOp op) {
     step.slots.push_back(slots_[result]);
   }
   step.kernel = KernelOf(*std::move(kernel));
+  step.kernel.sure = SureResults(*nest);
   FindOverwrites(*nest, step);
-  if (step.kernel.extent() > 0) AddStep(std::move(step), nest->inputs.size(), SlicesOf(*nest, kernel->shape));
+  if (step.kernel.extent() > 0) AddStep(std::move(step), nest->inputs.size(), SlicesOf(*nest, shape));
   return absl::OkStatus();
+}
+
+// Those that depend on nothing that the kernel checks, where others do.
+std::vector<uint32_t> Builder::SureResults(const LoopNest& nest) {
+  std::vector<uint32_t> sure;
+  for (size_t o = 0; o < nest.outputs.size(); ++o) {
+    if (!nest.nodes[nest.outputs[o].node].checked) sure.push_back(static_cast<uint32_t>(nest.inputs.size() + o));
+  }
+  if (sure.size() == nest.outputs.size()) sure.clear();
+  return sure;
 }
 
 // An output may be written over an input that this kernel alone reads last, at the very index it writes; a temporary
@@ -350,7 +361,6 @@ void Builder::AddCall(ir::AtenOp op) {
   step.kind = Step::Kind::kCall;
   step.label = op.getName().str();
   step.call.node = static_cast<int32_t>(op.getNode());
-  step.call.num_inputs = op.getOperands().size();
   for (Value operand : op.getOperands()) step.slots.push_back(SlotOf(operand));
   Operation* terminator = function_.getBody().front().getTerminator();
   for (Value result : op.getResults()) {
@@ -424,7 +434,7 @@ absl::Status Builder::AddSteps() {
 }
 
 void Builder::FormLoops() {
-  const std::vector<size_t> former = FormTileLoops(plan_, slices_of_, inputs_);
+  const std::vector<size_t> former = FormTileLoops(plan_, slices_of_);
   std::vector<size_t> now(former.size());
   for (size_t i = 0; i < former.size(); ++i) now[former[i]] = i;
   for (Candidate& c : overwrites_) c.step = now[c.step];

@@ -56,10 +56,7 @@ int64_t CutOf(const LoopNest& nest, const KernelShape& shape, const Expr& index,
 // Joins steps to clusters, each a tile loop or a step alone, along what one writes and another reads.
 class Former {
  public:
-  Former(const Plan& plan, const std::vector<Slices>& slices, const std::vector<size_t>& inputs)
-      : plan_(plan), slices_(slices), inputs_(inputs) {
-    FindEdges();
-  }
+  Former(const Plan& plan, const std::vector<Slices>& slices) : plan_(plan), slices_(slices) { FindEdges(); }
   void Join();
   std::vector<std::vector<size_t>> Order() const;
   int64_t TilesOf(const std::vector<size_t>& steps) const;
@@ -79,7 +76,6 @@ class Former {
 
   const Plan& plan_;
   const std::vector<Slices>& slices_;
-  const std::vector<size_t>& inputs_;
   std::vector<Edge> edges_;
   std::vector<size_t> cluster_;  // of each step: the number of its first step
   std::map<size_t, std::vector<size_t>> members_;
@@ -104,7 +100,7 @@ void Former::FindEdges() {
           if (step != i && PartsOfOne(slot, slots[j])) edges_.push_back({step, i, 0, true});
         }
       }
-      if (j >= inputs_[i]) {
+      if (j >= plan_.steps[i].num_inputs) {
         const auto [before, first] = writer.try_emplace(slots[j], i);  // before: the copy that a scatter writes over
         if (!first) edges_.push_back({std::exchange(before->second, i), i, 0, true});
       } else if (auto it = writer.find(slots[j]); it != writer.end()) {
@@ -117,7 +113,7 @@ void Former::FindEdges() {
 bool Former::Divides(size_t step, int64_t tiles) const {
   const Step& s = plan_.steps[step];
   if (slices_[step].empty()) return false;
-  for (size_t j = inputs_[step]; j < s.slots.size(); ++j) {
+  for (size_t j = s.num_inputs; j < s.slots.size(); ++j) {
     if (slices_[step][j] % tiles != 0) return false;
   }
   if (s.kind == Step::Kind::kKernel) return s.kernel.extent() % tiles == 0;
@@ -141,7 +137,7 @@ bool Former::Fits(const std::vector<size_t>& steps, int64_t tiles) const {
       Use& use = uses.try_emplace(slots[j], Use{step, step}).first->second;
       use.last = step;
       use.cut &= slices_[step][j] % tiles == 0;
-      use.written |= j >= inputs_[step];
+      use.written |= j >= plan_.steps[step].num_inputs;
     }
   }
   if (llvm::any_of(uses, [](const auto& use) { return use.second.written && !use.second.cut; })) return false;
@@ -266,8 +262,8 @@ void KeepInTiles(Plan& plan) {
 
 }  // namespace
 
-std::vector<size_t> FormTileLoops(Plan& plan, const std::vector<Slices>& slices, const std::vector<size_t>& inputs) {
-  Former former(plan, slices, inputs);
+std::vector<size_t> FormTileLoops(Plan& plan, const std::vector<Slices>& slices) {
+  Former former(plan, slices);
   former.Join();
   std::vector<Step> steps;
   std::vector<size_t> former_number;

@@ -17,8 +17,7 @@ using Slices = std::vector<int64_t>;
 Slices SlicesOf(const LoopNest& nest, const KernelShape& shape);  // inputs, then outputs
 
 // Fills plan.tile_loops, brings the steps of each together and makes temporaries that no other step uses its own.
-// slices: of each step, empty where it has no tiles. inputs: how many of a step's slots it reads (the others it
-// writes). Returns the former number of each step.
-std::vector<size_t> FormTileLoops(Plan& plan, const std::vector<Slices>& slices, const std::vector<size_t>& inputs);
+// slices: of each step, empty where it has no tiles. Returns the former number of each step.
+std::vector<size_t> FormTileLoops(Plan& plan, const std::vector<Slices>& slices);
 
 }  // namespace tpu::host

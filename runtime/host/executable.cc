@@ -18,6 +18,7 @@
 #include "runtime/host/arena.h"
 #include "runtime/host/conv.h"
 #include "runtime/host/copy.h"
+#include "runtime/host/failures.h"
 #include "runtime/host/gemm.h"
 #include "runtime/host/kernel_cache.h"
 #include "runtime/host/parallel.h"
@@ -42,9 +43,9 @@ class PlanExecutable final : public Executable {
     absl::Span<BufferRef> outputs;
     absl::InlinedVector<void*, 48> slots;
     absl::InlinedVector<BufferRef, 4> calls;
-    absl::InlinedVector<const Buffer*, 4> overwritten;
+    absl::InlinedVector<uint32_t, 4> overwriting;  // outputs that are written over their inputs
     BufferRef arena;
-    int64_t error = 0;  // KernelErrors
+    std::unique_ptr<Failures> failures;  // none so far
   };
   using Pointers = absl::InlinedVector<void*, 24>;
   struct Part : Plan::Stage {
@@ -53,15 +54,17 @@ class PlanExecutable final : public Executable {
 
   int64_t BytesOf(const Part& part) const;
   absl::Status CheckInputs(absl::Span<const Argument> inputs, size_t outputs) const;
-  absl::Status Run(Frame& frame, const NodeRunner& run_node) const;
+  void Run(Frame& frame, const NodeRunner& run_node) const;
   absl::Status Allocate(Frame& frame) const;
   void Resolve(Frame& frame) const;
+  void RunPart(const Part& part, Frame& frame, const NodeRunner& run_node) const;
   absl::Status RunStep(const Step& step, Frame& frame, const NodeRunner& run_node) const;
-  absl::Status RunTiles(const TileLoop& loop, Frame& frame) const;
+  void RunTiles(const TileLoop& loop, absl::Span<const size_t> steps, Frame& frame) const;
   absl::Status RunCall(const Step& step, Frame& frame, const NodeRunner& run_node) const;
   absl::StatusOr<BufferRef> BufferOf(uint32_t slot, const Frame& frame) const;
   absl::StatusOr<BufferRef> Detached(BufferRef result, uint64_t bytes, const Frame& frame) const;
-  Pointers PointersOf(const Step& step, Frame& frame) const;
+  Pointers PointersOf(const Step& step, const Frame& frame, int64_t* error) const;
+  void Fail(size_t step, const absl::Status& error, Frame& frame) const;
   // Where a part of the arena for tiles begins; of the number of parts: where the arena ends.
   uint64_t TileArena(int64_t part) const {
     const auto align = [](uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; };
@@ -93,6 +96,7 @@ bool IsBrief(const Plan& plan) {
          });
 }
 
+// error: KernelErrors.
 absl::Status Complaint(int64_t error, absl::string_view step) {
   if (error == 0) return absl::OkStatus();
   if (error & static_cast<int64_t>(KernelError::kIndex)) {
@@ -149,7 +153,7 @@ absl::Status PlanExecutable::Load(CodeLoader* loader) {
   for (const Step& step : plan_.steps) {
     if (step.kind != Step::Kind::kCall) continue;
     ++calls_;
-    for (size_t i = step.call.num_inputs; i < step.slots.size(); ++i) {
+    for (size_t i = step.num_inputs; i < step.slots.size(); ++i) {
       const Slot& slot = plan_.slots[step.slots[i]];
       if (slot.kind == Slot::Kind::kOutput) provided_[slot.index] = true;
     }
@@ -177,27 +181,25 @@ absl::Status PlanExecutable::Launch(absl::Span<Argument> inputs, absl::Span<Buff
   Frame frame;
   frame.inputs = inputs;
   frame.outputs = outputs;
-  absl::Status status = Allocate(frame);
-  const bool began = status.ok();
-  if (began) status = Run(frame, run_node);
-  if (status.ok()) return status;
-  // A donated input that was to be written over is the caller's alone again: a launch that did not fit can be repeated.
-  std::fill(outputs.begin(), outputs.end(), nullptr);
-  if (!began) return status;
-  for (Argument& input : inputs) {
-    const auto& over = frame.overwritten;
-    if (std::find(over.begin(), over.end(), input.buffer.get()) != over.end()) input.buffer = nullptr;
+  if (absl::Status status = Allocate(frame); !status.ok()) {
+    // A donated input that was to be written over is the caller's alone again: the launch can be repeated.
+    std::fill(outputs.begin(), outputs.end(), nullptr);
+    return status;
   }
-  return status;
+  Run(frame, run_node);
+  if (!frame.failures) return absl::OkStatus();
+  for (const uint32_t output : frame.overwriting) {
+    if (frame.failures->Written(output)) inputs[plan_.outputs[output].may_overwrite].buffer = nullptr;
+  }
+  return frame.failures->first();
 }
 
-absl::Status PlanExecutable::Run(Frame& frame, const NodeRunner& run_node) const {
+void PlanExecutable::Run(Frame& frame, const NodeRunner& run_node) const {
   Resolve(frame);
   const bool timed = !brief_ && launches_.fetch_add(1, std::memory_order_relaxed) % kTimedOf == kFirstTimed;
   int64_t before = timed ? Now() : 0;
   for (const Part& part : parts_) {
-    absl::Status status = part.loop ? RunTiles(*part.loop, frame) : RunStep(plan_.steps[part.first], frame, run_node);
-    if (!status.ok()) return status;
+    RunPart(part, frame, run_node);
     if (!timed) continue;
     const int64_t now = Now();
     part.nanoseconds.fetch_add(now - std::exchange(before, now), std::memory_order_relaxed);
@@ -207,8 +209,28 @@ absl::Status PlanExecutable::Run(Frame& frame, const NodeRunner& run_node) const
     const OutputSpec& spec = plan_.outputs[i];
     if (spec.kind == OutputSpec::Kind::kOutput) frame.outputs[i] = frame.outputs[spec.source];
     if (spec.kind == OutputSpec::Kind::kCall) frame.outputs[i] = frame.calls[spec.source];
+    if (frame.failures && frame.failures->Lost(i)) frame.outputs[i] = nullptr;
   }
-  return absl::OkStatus();
+}
+
+void PlanExecutable::Fail(size_t step, const absl::Status& error, Frame& frame) const {
+  if (!frame.failures) frame.failures = std::make_unique<Failures>(plan_);
+  frame.failures->Fail(step, error);
+}
+
+// Goes on past what failed: only what depends on that is left out.
+void PlanExecutable::RunPart(const Part& part, Frame& frame, const NodeRunner& run_node) const {
+  if (part.loop == nullptr) {
+    if (frame.failures && frame.failures->LeaveOut(part.first)) return;
+    absl::Status status = RunStep(plan_.steps[part.first], frame, run_node);
+    if (!status.ok()) Fail(part.first, status, frame);
+    return;
+  }
+  absl::InlinedVector<size_t, 8> steps;
+  for (size_t i = part.first; i < part.first + part.count; ++i) {
+    if (!frame.failures || !frame.failures->LeaveOut(i)) steps.push_back(i);
+  }
+  RunTiles(*part.loop, steps, frame);
 }
 
 absl::Status PlanExecutable::CheckInputs(absl::Span<const Argument> inputs, size_t outputs) const {
@@ -242,7 +264,7 @@ absl::Status PlanExecutable::Allocate(Frame& frame) const {
       const Argument& input = frame.inputs[spec.may_overwrite];
       if (input.donated && input.buffer && input.buffer->ref_count() == 1 && input.buffer->bytes() == spec.bytes) {
         frame.outputs[i] = input.buffer;
-        frame.overwritten.push_back(input.buffer.get());
+        frame.overwriting.push_back(static_cast<uint32_t>(i));
         continue;
       }
     }
@@ -286,11 +308,11 @@ void PlanExecutable::Resolve(Frame& frame) const {
   }
 }
 
-PlanExecutable::Pointers PlanExecutable::PointersOf(const Step& step, Frame& frame) const {
+PlanExecutable::Pointers PlanExecutable::PointersOf(const Step& step, const Frame& frame, int64_t* error) const {
   Pointers pointers;
   pointers.reserve(step.slots.size() + 2);
   for (uint32_t slot : step.slots) pointers.push_back(frame.slots[slot]);
-  pointers.push_back(&frame.error);
+  pointers.push_back(error);
   pointers.push_back(const_cast<int64_t*>(step.kernel.parameters.data()));
   return pointers;
 }
@@ -298,16 +320,16 @@ PlanExecutable::Pointers PlanExecutable::PointersOf(const Step& step, Frame& fra
 absl::Status PlanExecutable::RunStep(const Step& step, Frame& frame, const NodeRunner& run_node) const {
   switch (step.kind) {
     case Step::Kind::kKernel: {
-      Pointers pointers = PointersOf(step, frame);
+      int64_t error = 0;
+      Pointers pointers = PointersOf(step, frame, &error);
       const KernelFunction function = functions_[step.kernel.kernel];
       ParallelFor(step.kernel.extent(), step.kernel.grain,
                   [&](int64_t begin, int64_t end) { function(pointers.data(), begin, end); });
-      break;
+      return Complaint(error, step.label);
     }
-    case Step::Kind::kGemm: {
+    case Step::Kind::kGemm:
       RunGemm(step.gemm, frame.slots[step.slots[0]], frame.slots[step.slots[1]], frame.slots[step.slots[2]]);
       break;
-    }
     case Step::Kind::kCopy:
       if (step.copy.sizes.empty()) {
         CopyBytes(frame.slots[step.slots[1]], frame.slots[step.slots[0]], plan_.slots[step.slots[0]].bytes);
@@ -323,13 +345,13 @@ absl::Status PlanExecutable::RunStep(const Step& step, Frame& frame, const NodeR
     case Step::Kind::kCall:
       return RunCall(step, frame, run_node);
   }
-  return Complaint(frame.error, step.label);
+  return absl::OkStatus();
 }
 
-absl::Status PlanExecutable::RunTiles(const TileLoop& loop, Frame& frame) const {
-  const absl::Span<const Step> steps = absl::MakeConstSpan(plan_.steps).subspan(loop.first, loop.count);
+void PlanExecutable::RunTiles(const TileLoop& loop, absl::Span<const size_t> steps, Frame& frame) const {
+  absl::InlinedVector<int64_t, 8> errors(steps.size(), 0);
   absl::InlinedVector<Pointers, 8> pointers;
-  for (const Step& step : steps) pointers.push_back(PointersOf(step, frame));
+  for (size_t i = 0; i < steps.size(); ++i) pointers.push_back(PointersOf(plan_.steps[steps[i]], frame, &errors[i]));
   // A part for each thread, or for each tile where these are fewer. Steps count from the value's beginning, so that is
   // where a tile is put.
   const bool few = loop.tiles <= NumThreads();
@@ -339,7 +361,7 @@ absl::Status PlanExecutable::RunTiles(const TileLoop& loop, Frame& frame) const 
     return reinterpret_cast<void*>(at - slot.bytes / static_cast<uint64_t>(loop.tiles) * static_cast<uint64_t>(tile));
   };
   auto run = [&](size_t i, int64_t tile) {
-    const Step& step = steps[i];
+    const Step& step = plan_.steps[steps[i]];
     Pointers at = pointers[i];
     for (size_t j = 0; j < step.slots.size(); ++j) {
       if (const Slot& slot = plan_.slots[step.slots[j]]; slot.kind == Slot::Kind::kTile) at[j] = place(slot, tile);
@@ -356,16 +378,15 @@ absl::Status PlanExecutable::RunTiles(const TileLoop& loop, Frame& frame) const 
       for (size_t i = 0; i < steps.size(); ++i) run(i, tile);
     }
   });
-  std::string labels;
-  if (frame.error != 0) {
-    for (const Step& step : steps) absl::StrAppend(&labels, labels.empty() ? "" : "; ", step.label);
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (frame.failures) frame.failures->Spread(steps[i]);
+    if (errors[i] != 0) Fail(steps[i], Complaint(errors[i], plan_.steps[steps[i]].label), frame);
   }
-  return Complaint(frame.error, labels);
 }
 
 absl::Status PlanExecutable::RunCall(const Step& step, Frame& frame, const NodeRunner& run_node) const {
   if (!run_node) return absl::FailedPreconditionError(absl::StrCat("no host kernel is given for ", step.label));
-  const size_t num_inputs = step.call.num_inputs;
+  const size_t num_inputs = step.num_inputs;
   absl::InlinedVector<Argument, 8> inputs(num_inputs);
   for (size_t i = 0; i < num_inputs; ++i) {
     const Slot& slot = plan_.slots[step.slots[i]];
@@ -440,7 +461,7 @@ absl::StatusOr<BufferRef> PlanExecutable::Detached(BufferRef result, uint64_t by
   bool borrowed = (frame.arena && within(frame.arena.get())) || (constants_ && within(constants_.get()));
   for (const BufferRef& output : frame.outputs)
     borrowed |= output && output.get() != result.get() && within(output.get());
-  for (const Buffer* buffer : frame.overwritten) borrowed |= within(buffer);
+  for (const uint32_t output : frame.overwriting) borrowed |= within(frame.outputs[output].get());
   if (!borrowed) return result;
   absl::StatusOr<BufferRef> copy = device_->Allocate(bytes);
   if (copy.ok()) std::memcpy((*copy)->data(), result->data(), bytes);

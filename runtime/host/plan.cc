@@ -12,7 +12,7 @@
 namespace tpu::host {
 namespace {
 
-constexpr std::string_view kMagic = "TPUHOST9";
+constexpr std::string_view kMagic = "TPUHOST10";
 
 // Writing and reading share one description of the format (the Visit functions): a field can't be in one alone.
 // Numbers take 64 bits each, whatever their type.
@@ -159,17 +159,17 @@ void Visit(V& v, Some<ConvStep> auto& c) {
 
 template <typename V>
 void Visit(V& v, Some<Step> auto& s) {
-  v(s.kind), v(s.label), v(s.slots);
+  v(s.kind), v(s.label), v(s.slots), v(s.num_inputs);
   switch (s.kind) {
     case Step::Kind::kKernel:
       v(s.kernel.kernel), v(s.kernel.rows), v(s.kernel.row), v(s.kernel.block), v(s.kernel.grain),
-          v(s.kernel.parameters);
+          v(s.kernel.parameters), v(s.kernel.sure);
       break;
     case Step::Kind::kGemm:
       v(s.gemm);
       break;
     case Step::Kind::kCall:
-      v(s.call.node), v(s.call.num_inputs);
+      v(s.call.node);
       break;
     case Step::Kind::kCopy:
       v(s.copy.run), v(s.copy.sizes), v(s.copy.strides);

@@ -35,7 +35,7 @@ struct Slot {
   uint64_t bytes = 0;
 };
 
-// What a kernel may find wrong with its input; the launch then fails, naming the step's label.
+// What a kernel may find wrong with its input; the step then fails, and the error names its label.
 enum class KernelError : int64_t {
   kIndex = 1,        // out of range: OutOfRange
   kDivisor = 2,      // integer zero: Internal, as where ATen's kernel finds it
@@ -52,6 +52,7 @@ struct KernelStep {
   int64_t rows = 1, row = 1, block = 1;
   int64_t grain = 1;
   std::vector<int64_t> parameters;  // the numbers that code for several sizes leaves open
+  std::vector<uint32_t> sure;       // places in the step's slots of results that hold whatever the kernel finds wrong
   int64_t extent() const { return rows * ((row + block - 1) / block); }
 };
 
@@ -90,11 +91,10 @@ struct TileLoop {
   int64_t tiles = 1;
 };
 
-// A node of the fragment that runs as a host kernel through Executable::Launch's run_node. slots: inputs then outputs
-// (outputs are kCall or kOutput slots, whose buffers the kernel provides).
+// A node of the fragment that runs as a host kernel through Executable::Launch's run_node. What it writes are kCall or
+// kOutput slots, whose buffers the kernel provides.
 struct CallStep {
   int32_t node = 0;
-  uint32_t num_inputs = 0;
 };
 
 // slots: {source, destination}. Copies the source's bytes, one after the other; where there are `sizes`, every `run` of
@@ -109,6 +109,7 @@ struct Step {
   Kind kind = Kind::kKernel;
   std::string label;  // for people: the primitives it computes
   std::vector<uint32_t> slots;
+  uint32_t num_inputs = 0;  // slots that it only reads: the first ones; it writes the others
   KernelStep kernel;
   GemmStep gemm;
   ConvStep conv;

@@ -18,16 +18,16 @@ void Add(void** p, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; ++i) static_cast<float*>(p[2])[i] = x[i] + y[i];
 }
 
-// pointers: source, index, result, the source's length, error.
+// pointers: source, index, the source's length, result, error.
 void Take(void** p, int64_t begin, int64_t end) {
-  const int64_t length = *static_cast<const int64_t*>(p[3]);
+  const int64_t length = *static_cast<const int64_t*>(p[2]);
   for (int64_t i = begin; i < end; ++i) {
     int64_t at = static_cast<const int64_t*>(p[1])[i];
     if (at < 0 || at >= length) {
       *static_cast<int64_t*>(p[4]) = 1;
       at = 0;
     }
-    static_cast<float*>(p[2])[i] = static_cast<const float*>(p[0])[at];
+    static_cast<float*>(p[3])[i] = static_cast<const float*>(p[0])[at];
   }
 }
 
@@ -46,7 +46,7 @@ Program AddProgram(int64_t n) {
                 {Slot::Kind::kInput, 1, 0, Bytes(n)},
                 {Slot::Kind::kOutput, 0, 0, Bytes(n)}};
   plan.kernels = {{"conformance add", "add"}};
-  plan.steps = {{.label = "add", .slots = {0, 1, 2}, .kernel = {.rows = n, .grain = 4096}}};
+  plan.steps = {{.label = "add", .slots = {0, 1, 2}, .num_inputs = 2, .kernel = {.rows = n, .grain = 4096}}};
   plan.outputs = {{.may_overwrite = 1, .bytes = Bytes(n)}};
   return Finish(plan, {Floats(n), Floats(n)}, {Floats(n)});
 }
@@ -60,7 +60,7 @@ Program TakeProgram(int64_t n, int64_t m) {
                 {Slot::Kind::kOutput, 0, 0, Bytes(m)},
                 {Slot::Kind::kConstant, 0, 0, 8}};
   plan.kernels = {{"conformance take", "take"}};
-  plan.steps = {{.label = "take", .slots = {0, 1, 2, 3}, .kernel = {.rows = m, .grain = 4096}}};
+  plan.steps = {{.label = "take", .slots = {0, 1, 3, 2}, .num_inputs = 3, .kernel = {.rows = m, .grain = 4096}}};
   plan.outputs = {{.bytes = Bytes(m)}};
   return Finish(plan, {Floats(n), {DType::kInt64, {m}}}, {Floats(m)});
 }
@@ -77,7 +77,7 @@ Program CallProgram(int64_t n) {
   Plan plan;
   plan.num_inputs = 1;
   plan.slots = {{Slot::Kind::kInput, 0, 0, Bytes(n)}, {Slot::Kind::kOutput, 0, 0, Bytes(n)}};
-  plan.steps = {{.kind = Step::Kind::kCall, .label = "node", .slots = {0, 1}, .call = {3, 1}}};
+  plan.steps = {{.kind = Step::Kind::kCall, .label = "node", .slots = {0, 1}, .num_inputs = 1, .call = {3}}};
   plan.outputs = {{.bytes = Bytes(n)}};
   return Finish(plan, {Floats(n)}, {Floats(n)});
 }

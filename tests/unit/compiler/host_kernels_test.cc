@@ -313,6 +313,34 @@ TEST(Index, TakeAndItsError) {
   EXPECT_EQ(bad.status().code(), absl::StatusCode::kOutOfRange) << bad.status();
 }
 
+// One kernel: %0 takes, %1 is %0's, %2 doubles, %3 divides integers. An error leaves the others theirs.
+TEST(Index, TheResultsThatAnErrorSpoilsAreKnown) {
+  const char* text = R"(func.func @fragment(%w: tensor<4xf32>, %i: tensor<4xi64>, %n: tensor<4xi64>)
+         -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xi64>) {
+     %0 = tpu.take %w at %i along 0 : (tensor<4xf32>, tensor<4xi64>) -> tensor<4xf32>
+     %1 = tpu.mul %0, %w : tensor<4xf32>
+     %2 = tpu.add %w, %w : tensor<4xf32>
+     %3 = tpu.div %i, %n : tensor<4xi64>
+     return %0, %1, %2, %3 : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xi64> })";
+  const std::vector<Step> steps = StepsOf(text);
+  ASSERT_EQ(steps.size(), 1u);
+  ASSERT_EQ(steps[0].kernel.sure.size(), 1u);
+  const auto program = CompileText(text);
+  const auto executable = TestDevice().Load(*program);
+  const std::vector<float> w = {1, 2, 3, 4};
+  const std::vector<int64_t> bad = {0, 4, 1, 2}, n = {1, 1, 1, 1};
+  std::vector<Argument> inputs(3);
+  inputs[0].buffer = *TestDevice().MakeValue({DType::kFloat32, {4}}, w.data());
+  inputs[1].buffer = *TestDevice().MakeValue({DType::kInt64, {4}}, bad.data());
+  inputs[2].buffer = *TestDevice().MakeValue({DType::kInt64, {4}}, n.data());
+  std::vector<BufferRef> outputs(4);
+  EXPECT_EQ((*executable)->Launch(absl::MakeSpan(inputs), absl::MakeSpan(outputs), nullptr).code(),
+            absl::StatusCode::kOutOfRange);
+  for (const int i : {0, 1, 3}) EXPECT_FALSE(outputs[i]) << i;
+  ASSERT_TRUE(outputs[2]);
+  EXPECT_EQ(static_cast<const float*>(outputs[2]->data())[3], 8);
+}
+
 TEST(Dot, TransposesAreReadInPlace) {
   for (bool ta : {false, true}) {
     for (bool tb : {false, true}) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 #include <numeric>
 #include <thread>
@@ -35,6 +36,11 @@ void Take(void** p, int64_t begin, int64_t end) {
     static_cast<float*>(p[2])[i] = static_cast<float*>(p[0])[at];
   }
 }
+// Takes beside a sum that no index can spoil.
+void TakeAndAdd(void** p, int64_t begin, int64_t end) {
+  Take(std::array<void*, 4>{p[0], p[1], p[2], p[4]}.data(), begin, end);
+  Add(std::array<void*, 3>{p[0], p[0], p[3]}.data(), begin, end);
+}
 void NegateRow(void** p, int64_t begin, int64_t end) {
   for (int64_t i = begin * 8; i < end * 8; ++i) static_cast<float*>(p[0])[i] *= -1;
 }
@@ -49,6 +55,7 @@ Step Kernel(uint32_t kernel, std::vector<uint32_t> slots, int64_t extent, int64_
   Step step;
   step.label = "kernel " + std::to_string(kernel);
   step.slots = std::move(slots);
+  step.num_inputs = static_cast<uint32_t>(step.slots.size()) - 1;
   step.kernel = {.kernel = kernel, .rows = extent, .grain = grain};
   return step;
 }
@@ -58,7 +65,8 @@ Step Call(int node, uint32_t num_inputs, std::vector<uint32_t> slots) {
   step.kind = Step::Kind::kCall;
   step.label = "call";
   step.slots = std::move(slots);
-  step.call = {.node = node, .num_inputs = num_inputs};
+  step.num_inputs = num_inputs;
+  step.call.node = node;
   return step;
 }
 
@@ -91,7 +99,17 @@ class ExecutableTest : public testing::Test {
     return plan;
   }
 
-  FunctionLoader loader_{{{"add", Add}, {"add_scalar", AddScalar}, {"take", Take}, {"negate_row", NegateRow}}};
+  // Four floats, two indices.
+  std::vector<Argument> FloatsAndIndices(int64_t i, int64_t j) {
+    const int64_t at[] = {i, j};
+    return {{.buffer = Upload({1, 2, 3, 4})}, {.buffer = *device_->MakeValue({DType::kInt64, {2}}, at)}};
+  }
+
+  FunctionLoader loader_{{{"add", Add},
+                          {"add_scalar", AddScalar},
+                          {"take", Take},
+                          {"take_and_add", TakeAndAdd},
+                          {"negate_row", NegateRow}}};
   std::unique_ptr<Device> device_ = MakeHostDevice(0, 1 << 30, &loader_);
 };
 
@@ -209,6 +227,7 @@ TEST_F(ExecutableTest, RunsStepsTileByTile) {
   Step step;
   step.kind = Step::Kind::kGemm;
   step.slots = {0, 1, 2};
+  step.num_inputs = 2;
   step.gemm = {.m = kM, .n = kN, .k = kK, .lda = kK, .ldb = kN, .ldc = kN};
   plan.steps = {step, Kernel(0, {2}, kM)};
   plan.outputs = {{.bytes = kM * kN * 4}};
@@ -235,6 +254,7 @@ TEST_F(ExecutableTest, AValueOfATileLoopsOwnHasRoomForATileOfEachThread) {
   Step first, second;
   first.kind = second.kind = Step::Kind::kGemm;
   first.slots = {0, 1, 2}, second.slots = {2, 3, 4};
+  first.num_inputs = second.num_inputs = 2;
   first.gemm = {.m = kM, .n = kN, .k = kK, .lda = kK, .ldb = kN, .ldc = kN};
   second.gemm = {.m = kM, .n = kN, .k = kN, .lda = kN, .ldb = kN, .ldc = kN};
   plan.steps = {first, Kernel(0, {2}, kM), second};
@@ -274,6 +294,99 @@ TEST_F(ExecutableTest, ReportsAnIndexOutOfRangeFromATile) {
             absl::OutOfRangeError("index out of range in gather"));
 }
 
+// out0 takes; out1 = in2 + in2, over in2; out2 = out0 + in3, over in3; out3: out0 through node 7.
+TEST_F(ExecutableTest, AfterAnErrorOnlyWhatDependsOnItIsLeftOut) {
+  Plan plan;
+  plan.num_inputs = 4;
+  plan.num_call_buffers = 1;
+  plan.slots = {MakeSlot(Kind::kInput, 0, 16), MakeSlot(Kind::kInput, 1, 16), MakeSlot(Kind::kInput, 2, 16),
+                MakeSlot(Kind::kInput, 3, 8),  MakeSlot(Kind::kOutput, 0, 8), MakeSlot(Kind::kOutput, 1, 16),
+                MakeSlot(Kind::kOutput, 2, 8), MakeSlot(Kind::kCall, 0, 8)};
+  plan.kernels = {{"take", "take"}, {"add", "add"}};
+  plan.steps = {Kernel(0, {0, 1, 4}, 2), Kernel(1, {4, 3, 6}, 2), Call(7, 1, {4, 7}), Kernel(1, {2, 2, 5}, 4)};
+  plan.outputs = {{.bytes = 8},
+                  {.may_overwrite = 2, .bytes = 16},
+                  {.may_overwrite = 3, .bytes = 8},
+                  {.kind = OutputSpec::Kind::kCall, .source = 0, .bytes = 8},
+                  {.kind = OutputSpec::Kind::kOutput, .source = 0, .bytes = 8},
+                  {.kind = OutputSpec::Kind::kInput, .source = 0, .bytes = 16}};
+  auto executable = Load(plan);
+  int calls = 0;
+  auto identity = [&](int, absl::Span<const Argument> in, absl::Span<BufferRef> out) {
+    ++calls;
+    out[0] = in[0].buffer;
+    return absl::OkStatus();
+  };
+  for (const bool wrong : {false, true, false}) {
+    std::vector<Argument> inputs = FloatsAndIndices(wrong ? 4 : 3, 0);
+    inputs.push_back({.buffer = Upload({5, 6, 7, 8}), .donated = true});
+    inputs.push_back({.buffer = Upload({9, 10}), .donated = true});
+    const void* const memory = inputs[2].buffer->data();
+    BufferRef outputs[6];
+    calls = 0;
+    const absl::Status status = executable->Launch(absl::MakeSpan(inputs), absl::MakeSpan(outputs), identity);
+    EXPECT_EQ(status, wrong ? absl::OutOfRangeError("index out of range in kernel 0") : absl::OkStatus());
+    EXPECT_EQ(calls, wrong ? 0 : 1);
+    for (const int i : {0, 2, 3, 4}) EXPECT_EQ(outputs[i] == nullptr, wrong) << i;
+    EXPECT_EQ(outputs[1]->data(), memory);
+    EXPECT_EQ(Floats(outputs[1])[3], 16);
+    EXPECT_EQ(outputs[5], inputs[0].buffer);
+    if (!wrong) {
+      EXPECT_EQ(Floats(outputs[2])[0], 13);
+      continue;
+    }
+    EXPECT_EQ(inputs[2].buffer, nullptr) << "it was written over";
+    ASSERT_NE(inputs[3].buffer, nullptr) << "nothing was written there";
+    EXPECT_EQ(Floats(inputs[3].buffer)[1], 10);
+  }
+}
+
+TEST_F(ExecutableTest, AKernelsSureResultsHoldWhateverItFindsWrong) {
+  Plan plan;
+  plan.num_inputs = 2;
+  plan.slots = {MakeSlot(Kind::kInput, 0, 16), MakeSlot(Kind::kInput, 1, 16), MakeSlot(Kind::kOutput, 0, 8),
+                MakeSlot(Kind::kOutput, 1, 8), MakeSlot(Kind::kOutput, 2, 8)};
+  plan.kernels = {{"take_and_add", "take_and_add"}, {"add", "add"}};
+  plan.steps = {Kernel(0, {0, 1, 2, 3}, 2), Kernel(1, {3, 3, 4}, 2)};
+  plan.steps[0].num_inputs = 2;
+  plan.steps[0].kernel.sure = {3};
+  plan.outputs = {{.bytes = 8}, {.bytes = 8}, {.bytes = 8}};
+  for (const bool tiled : {false, true}) {
+    if (tiled) plan.tile_loops = {{.first = 0, .count = 2, .tiles = 2}};
+    auto executable = Load(plan);
+    std::vector<Argument> inputs = FloatsAndIndices(0, -1);
+    BufferRef outputs[3];
+    EXPECT_EQ(executable->Launch(absl::MakeSpan(inputs), absl::MakeSpan(outputs), nullptr).code(),
+              absl::StatusCode::kOutOfRange);
+    EXPECT_EQ(outputs[0], nullptr);
+    EXPECT_EQ(Floats(outputs[1])[1], 4);
+    EXPECT_EQ(Floats(outputs[2])[1], 8);
+  }
+}
+
+// Parts of output 0: one takes, the other adds. Output 1 reads the one, output 2 the other, output 3 the whole.
+TEST_F(ExecutableTest, AnErrorInAPartIsOneOfTheWhole) {
+  Plan plan;
+  plan.num_inputs = 2;
+  plan.slots = {MakeSlot(Kind::kInput, 0, 16),    MakeSlot(Kind::kInput, 1, 16), MakeSlot(Kind::kOutput, 0, 16),
+                MakeSlot(Kind::kOutput, 0, 8, 8), MakeSlot(Kind::kOutput, 0, 8), MakeSlot(Kind::kOutput, 1, 8),
+                MakeSlot(Kind::kOutput, 2, 8),    MakeSlot(Kind::kOutput, 3, 16)};
+  plan.kernels = {{"take", "take"}, {"add", "add"}};
+  plan.steps = {Kernel(0, {0, 1, 3}, 2), Kernel(1, {0, 0, 4}, 2), Kernel(1, {3, 3, 5}, 2), Kernel(1, {4, 4, 6}, 2),
+                Kernel(1, {2, 2, 7}, 4)};
+  plan.outputs = {{.bytes = 16}, {.bytes = 8}, {.bytes = 8}, {.bytes = 16}};
+  for (const bool tiled : {false, true}) {
+    if (tiled) plan.tile_loops = {{.first = 0, .count = 4, .tiles = 2}};
+    auto executable = Load(plan);
+    std::vector<Argument> inputs = FloatsAndIndices(99, 1);
+    BufferRef outputs[4];
+    EXPECT_EQ(executable->Launch(absl::MakeSpan(inputs), absl::MakeSpan(outputs), nullptr).code(),
+              absl::StatusCode::kOutOfRange);
+    for (const int i : {0, 1, 3}) EXPECT_EQ(outputs[i], nullptr) << i;
+    EXPECT_EQ(Floats(outputs[2])[1], 8);
+  }
+}
+
 // in0 + in0 (a temporary) goes to node 7, whose result is an output and an operand of the last kernel.
 TEST_F(ExecutableTest, HandsNodesToTheRunner) {
   Plan plan;
@@ -301,6 +414,8 @@ TEST_F(ExecutableTest, HandsNodesToTheRunner) {
 
   auto fails = [](int, absl::Span<const Argument>, absl::Span<BufferRef>) { return absl::AbortedError("no"); };
   EXPECT_EQ(executable->Launch(absl::MakeSpan(inputs), absl::MakeSpan(outputs), fails), absl::AbortedError("no"));
+  EXPECT_EQ(outputs[0], nullptr);
+  EXPECT_EQ(outputs[1], nullptr);
   auto too_small = [&](int, absl::Span<const Argument>, absl::Span<BufferRef> out) {
     out[0] = *device_->Allocate(8);
     return absl::OkStatus();

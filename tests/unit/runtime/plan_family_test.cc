@@ -94,9 +94,9 @@ Plan PlanAt(int64_t size) {
                 {Slot::Kind::kOutput, 0, 0, bytes(size * 4)}};
   plan.outputs = {{.bytes = bytes(size * 4)}};
   plan.arena_bytes = (bytes(size * 4) + 63) / 64 * 64;
-  Step dot{.kind = Step::Kind::kGemm, .label = "dot", .slots = {0, 1, 2}};
+  Step dot{.kind = Step::Kind::kGemm, .label = "dot", .slots = {0, 1, 2}, .num_inputs = 2};
   dot.gemm = {.m = size, .n = 4, .k = 8, .lda = 8, .ldb = 4, .ldc = 4};
-  Step copy{.kind = Step::Kind::kCopy, .label = "copy", .slots = {2, 3}};
+  Step copy{.kind = Step::Kind::kCopy, .label = "copy", .slots = {2, 3}, .num_inputs = 1};
   plan.steps = {dot, copy};
   return plan;
 }

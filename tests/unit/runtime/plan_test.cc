@@ -27,8 +27,9 @@ Plan FullPlan() {
                   {.kind = OutputSpec::Kind::kInput, .source = 1, .bytes = 8},
                   {.kind = OutputSpec::Kind::kOutput, .source = 0, .bytes = 64},
                   {.kind = OutputSpec::Kind::kCall, .source = 0, .bytes = 256}};
-  Step kernel{.kind = Step::Kind::kKernel, .label = "add", .slots = {0, 1, 2}, .kernel = {.rows = 256, .grain = 64}};
-  Step gemm{.kind = Step::Kind::kGemm, .label = "dot", .slots = {0, 2, 6}};
+  Step kernel{.kind = Step::Kind::kKernel, .label = "add", .slots = {0, 1, 2}, .num_inputs = 2};
+  kernel.kernel = {.rows = 256, .grain = 64, .sure = {2}};
+  Step gemm{.kind = Step::Kind::kGemm, .label = "dot", .slots = {0, 2, 6}, .num_inputs = 2};
   gemm.gemm = {.trans_a = true,
                .accumulate = true,
                .m = 4,
@@ -42,8 +43,8 @@ Plan FullPlan() {
                .stride_a = {36, 12},
                .stride_b = {0, 24},
                .stride_c = {96, 32}};
-  Step call{.kind = Step::Kind::kCall, .label = "aten::sort", .slots = {6, 1, 3, 7}, .call = {5, 2}};
-  Step copy{.kind = Step::Kind::kCopy, .label = "", .slots = {5, 4}, .copy = {8, {2, 2}, {32, 16}}};
+  Step call{.kind = Step::Kind::kCall, .label = "aten::sort", .slots = {6, 1, 3, 7}, .num_inputs = 2, .call = {5}};
+  Step copy{.kind = Step::Kind::kCopy, .label = "", .slots = {5, 4}, .num_inputs = 1, .copy = {8, {2, 2}, {32, 16}}};
   plan.steps = {kernel, gemm, call, copy};
   plan.tile_loops = {{.first = 0, .count = 2, .tiles = 8}};
   return plan;
@@ -58,7 +59,7 @@ Plan Convolution(ConvStep::Kind kind) {
   plan.slots = {{Slot::Kind::kInput, 0, 0, 720},
                 {Slot::Kind::kInput, 1, 0, forward ? 432u : 960u},
                 {Slot::Kind::kOutput, 0, 0, forward ? 960u : 432u}};
-  Step step{.kind = Step::Kind::kConv, .label = "conv", .slots = {0, 1, 2}};
+  Step step{.kind = Step::Kind::kConv, .label = "conv", .slots = {0, 1, 2}, .num_inputs = 2};
   step.conv = {.kind = kind, .batch = 2, .in = 3, .out = 4};
   step.conv.rows = {.in = 5, .out = 5, .kernel = 3, .low = 1};
   step.conv.cols = {.in = 6, .out = 6, .kernel = 3, .low = 1};
@@ -110,6 +111,8 @@ TEST(Plan, ComesBackAsItWas) {
   EXPECT_EQ(parsed->steps[2].call.node, 5);
   EXPECT_EQ(parsed->steps[3].copy.strides, plan.steps[3].copy.strides);
   EXPECT_EQ(parsed->steps[0].label, "add");
+  EXPECT_EQ(parsed->steps[0].num_inputs, 2u);
+  EXPECT_EQ(parsed->steps[0].kernel.sure, std::vector<uint32_t>{2});
   EXPECT_EQ(parsed->kernels[1].object, plan.kernels[1].object);
   EXPECT_EQ(parsed->outputs[0].may_overwrite, 0);
   EXPECT_EQ(parsed->outputs[1].may_overwrite, -1);
@@ -164,6 +167,9 @@ TEST(Plan, RefusesWhatReachesOutsideItsSlots) {
          GemmStep& g = p.steps[1].gemm;
          g.batch.assign(4, 1), g.stride_a.assign(4, 0), g.stride_b.assign(4, 0), g.stride_c.assign(4, 0);
        }},
+      {"kernel into an input", [](Plan& p) { p.steps[0].num_inputs = 1; }},
+      {"copy that reads its destination", [](Plan& p) { p.steps[3].num_inputs = 2; }},
+      {"product of one operand", [](Plan& p) { p.steps[1].num_inputs = 1; }},
       {"product into an input", [](Plan& p) { p.steps[1].slots[2] = 0; }},
       {"product of opaque values", [](Plan& p) { p.steps[1].gemm.dtype = DType::kOpaque32; }},
       {"product into another type", [](Plan& p) { p.steps[1].gemm.out_dtype = DType::kInt32; }},
@@ -177,7 +183,7 @@ TEST(Plan, RefusesWhatReachesOutsideItsSlots) {
       {"tiles that do not divide a product", [](Plan& p) { p.tile_loops[0].tiles = 16; }},
       {"no tiles", [](Plan& p) { p.tile_loops[0].tiles = 0; }},
       {"call buffer before it is made", [](Plan& p) { p.steps[0].slots[0] = 3; }},
-      {"call with too many inputs", [](Plan& p) { p.steps[2].call.num_inputs = 5; }},
+      {"call with too many inputs", [](Plan& p) { p.steps[2].num_inputs = 5; }},
       {"call into a temporary", [](Plan& p) { p.steps[2].slots[3] = 6; }},
       {"copy beyond its destination",
        [](Plan& p) {
@@ -211,7 +217,7 @@ TEST(Plan, RefusesTilesThatLeaveTheirPart) {
                   {Slot::Kind::kInput, 1, 0, 96},
                   {Slot::Kind::kOutput, 0, 0, 384}};
     plan.outputs = {{.bytes = 384}};
-    Step first{.kind = Step::Kind::kGemm, .label = "dot", .slots = {0, 1, 2}}, second = first;
+    Step first{.kind = Step::Kind::kGemm, .label = "dot", .slots = {0, 1, 2}, .num_inputs = 2}, second = first;
     first.gemm = {.m = 4, .n = 8, .k = 3, .lda = 3, .ldb = 8, .ldc = 8};
     first.gemm.batch = {8}, first.gemm.stride_a = {12}, first.gemm.stride_b = {0}, first.gemm.stride_c = {32};
     second.gemm = {.m = 4, .n = 3, .k = 8, .lda = 8, .ldb = 3, .ldc = 3};
