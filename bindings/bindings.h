@@ -15,4 +15,7 @@ void BindAot(pybind11::module_& m);
 void BindGraphs(pybind11::module_& m);
 void BindDistributed(pybind11::module_& m);
 
+// Until the compile pool is idle, or a signal's handler raises, which this throws. Other threads run Python meanwhile.
+void WaitForCompiles();
+
 }  // namespace tpu

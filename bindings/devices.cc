@@ -19,8 +19,8 @@ namespace py = pybind11;
 
 namespace {
 
-// A thread is inside a library whose end, after Python's, it would not survive: the process ends before the libraries
-// do.
+// A thread is inside a library whose end, after Python's, it would not survive, or a forked child has none of the
+// threads that libraries wait for (autograd for 10 s): the process ends before the libraries do.
 void LeaveWithoutUnloading() {
   on_exit(
       [](int status, void*) {
@@ -56,7 +56,8 @@ void BindDevices(py::module_& m) {
     Engine::Get().SynchronizeDevice(device);
   });
   m.def("shutdown", [] {
-    if (!Engine::IsInitialized() || InForkedChild()) return;
+    if (!Engine::IsInitialized()) return;
+    if (InForkedChild()) return LeaveWithoutUnloading();
     py::gil_scoped_release release;
     try {
       WaitForAutogradThreads();

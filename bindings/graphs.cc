@@ -141,8 +141,7 @@ class CompiledGraph {
     std::vector<at::Tensor> tensors = found.graph->Replay(in);
     if (wait_) {
       Engine::Get().CutStream(CurrentStream(device_), CutReason::kContent, "compiled graph");
-      py::gil_scoped_release release;
-      if (is_new) Engine::Get().WaitForCompiles();
+      if (is_new) WaitForCompiles();
     }
     for (size_t i = 0; i < outputs.size(); ++i) {
       if (outputs[i].input >= 0) continue;

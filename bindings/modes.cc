@@ -34,13 +34,23 @@ void SetMode(const std::string& name) {
 
 }  // namespace
 
+void WaitForCompiles() {
+  bool raised = false;
+  {
+    py::gil_scoped_release release;
+    Engine::Get().WaitForCompiles([&raised] {
+      py::gil_scoped_acquire acquire;
+      return raised = PyErr_CheckSignals() != 0;
+    });
+  }
+  if (raised) throw py::error_already_set();
+}
+
 void BindModes(py::module_& m) {
   m.def("set_eager_mode", &SetMode);
   m.def("get_eager_mode", [] { return kModeNames[static_cast<size_t>(MadeEngine().mode())]; });
   m.def("wait_for_compiles", [] {
-    if (!Engine::IsInitialized()) return;
-    py::gil_scoped_release release;
-    Engine::Get().WaitForCompiles();
+    if (Engine::IsInitialized()) WaitForCompiles();
   });
 }
 

@@ -142,16 +142,20 @@ void CompilePool::WaitFor(const FragmentRef& entry) {
   CountWait(start);
 }
 
-void CompilePool::WaitIdle() {
+void CompilePool::WaitIdle(absl::FunctionRef<bool()> given_up) {
   std::unique_lock<std::mutex> lock(mutex_);
   ++waiters_;
   work_.notify_all();
-  while (!stop_ && !(Drained() && running_ == 0)) {
+  bool stays = true;
+  while (stays && !stop_ && !(Drained() && running_ == 0)) {
     if (queue_.empty()) {
-      idle_.wait(lock);
+      idle_.wait_for(lock, std::chrono::milliseconds(50));
     } else {
       DoOne(queue_, queue_.begin(), lock);
     }
+    lock.unlock();
+    stays = !given_up();
+    lock.lock();
   }
   --waiters_;
 }

@@ -61,8 +61,8 @@ class CompilePool {
   // All threads begin with those that SingleOperation will be asked for when the fragment, which is new, is launched.
   // Never blocks.
   void Prepare(const FragmentEntry& entry, Device& device);
-  // The caller compiles, too.
-  void WaitIdle();
+  // The caller compiles, too. `given_up` is asked after each job, and every 50 ms.
+  void WaitIdle(absl::FunctionRef<bool()> given_up);
   bool stopping();
   // How many threads are at a job now: a hint.
   int at_work() const { return running_.load(std::memory_order_relaxed); }

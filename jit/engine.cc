@@ -248,7 +248,7 @@ void Engine::JoinFamily(const FragmentRef& entry) {
   if (entry->family->Add(entry->fragment)) pool_->Submit(entry->family);
 }
 
-void Engine::WaitForCompiles() { pool_->WaitIdle(); }
+void Engine::WaitForCompiles(absl::FunctionRef<bool()> given_up) { pool_->WaitIdle(given_up); }
 
 bool Engine::Shutdown() {
   pool_->Cancel();

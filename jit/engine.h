@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "compiler/backend.h"
@@ -130,8 +131,8 @@ class Engine {
   Tuner& tuner() { return *tuner_; }
   // Guards every window of the process. Never held while waiting for the device or for Python's lock.
   std::mutex& recording_lock() { return recording_lock_; }
-  // Blocks until the compile pool is idle (tests, benchmarks).
-  void WaitForCompiles();
+  // Blocks until the compile pool is idle (tests, benchmarks), or `given_up`, which is asked now and then.
+  void WaitForCompiles(absl::FunctionRef<bool()> given_up = [] { return false; });
   // At exit: stops compiles, runs what is queued. What is only pending nobody reads any more. False: a compiler that
   // can't be stopped is at work, and must not be unloaded.
   bool Shutdown();

@@ -18,11 +18,12 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import default_partition
 from torch._guards import TracingContext
 from torch._higher_order_ops.flex_attention import flex_attention, sdpa_dense
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, is_nested_int
 from torch.utils._pytree import tree_leaves
 
 from torch_tpu import _C
 from torch_tpu._dynamo import autocast_to_its_operands
+from torch_tpu._numbers import DECOMPOSITIONS
 
 # Their plain implementations call their graphs with ordinary tensors, so that anything callable may stand in.
 _CONTROL_FLOW = {"cond", "while_loop", "while_loop_stack_output", "scan", "map_impl", "invoke_subgraph"}
@@ -48,6 +49,7 @@ def tpu(gm, example_inputs, *, mode=None, options=None):
         fw_compiler=forward_compiler,
         bw_compiler=compiler,
         inference_compiler=compiler,
+        decompositions=DECOMPOSITIONS,
         partition_fn=default_partition,
         keep_inference_input_mutations=True,
     )
@@ -93,7 +95,7 @@ def _compiled(gm, wait):
     for name in _regions(gm):
         setattr(gm, name, _Region(getattr(gm, name), wait))
     parts = _parts(gm.graph)
-    if len(parts) > 1:
+    if len(parts) > 1 or (parts and any(map(_only_passes, gm.graph.find_nodes(op="placeholder")))):
         return _Split(gm, parts, wait)
     if parts and parts[0][0] is not None:
         return _captured(gm, wait, parts[0][0])
@@ -111,6 +113,17 @@ def _captured(gm, wait, device):
     graph = _C.CompiledGraph(gm, wait, device)
     graph._boxed_call = True
     return graph
+
+
+def _only_passes(node):
+    """Whether it is an input that no capture takes and no call does: what carries sizes alone for compiled autograd and
+    nested tensors. Not asked of numbers that are no ragged size."""
+    value = node.meta.get("val")
+    if isinstance(value, torch.SymInt):
+        foreign = is_nested_int(value.node.hint)
+    else:
+        foreign = isinstance(value, torch.Tensor) and value.device.type != "tpu" and value.dim() > 0
+    return foreign and all(user.op == "output" for user in node.users)
 
 
 class _Split:

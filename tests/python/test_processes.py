@@ -103,6 +103,24 @@ def test_fork_before_use_works():
     """)
 
 
+def test_a_child_that_ends_as_programs_do_waits_for_nothing():
+    """Autograd would wait ten seconds for its threads, of which a child has none."""
+    run_python("""
+        import os, sys, time, torch
+        w = torch.ones(3, 3, device="tpu", requires_grad=True)
+        torch.autograd.set_multithreading_enabled(True)
+        w.square().sum().backward()
+        torch.tpu.synchronize()
+        child = os.fork()
+        if child == 0:
+            print("said by the child")
+            sys.exit(7)
+        start = time.monotonic()
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        assert time.monotonic() - start < 5, time.monotonic() - start
+    """)
+
+
 def test_data_loader_workers_fork_after_use():
     x = torch.ones(3, device="tpu")
     loader = torch.utils.data.DataLoader(range(8), batch_size=2, num_workers=2)
@@ -200,6 +218,28 @@ def test_keyboard_interrupt():
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=120)
     assert process.returncode == 0 and out == "[2.0, 2.0]\n"
+
+
+def test_waiting_for_compiles_is_interrupted():
+    run_python(
+        """
+        import os, signal, threading, torch
+        for order in range(30):
+            x = torch.ones(3 + order, 7, device="tpu")
+            for i in range(70):
+                x = x.softmax(i % 2) + (x.cumsum(0) if order >> (i % 7) & 1 else x.sin())
+            x.sum().item()
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+        try:
+            torch.tpu.wait_for_compiles()
+            raise AssertionError("all was compiled")
+        except KeyboardInterrupt:
+            before = torch.tpu.metrics()["compiles"]
+        torch.tpu.wait_for_compiles()
+        assert torch.tpu.metrics()["compiles"] > before + 1
+        """,
+        {"TORCH_TPU_COMPILE_AFTER": "1"},
+    )
 
 
 def test_exit_with_work_pending():
