@@ -10,6 +10,7 @@
 #include "jit/fragment_table.h"
 #include "jit/tuning.h"
 #include "jit/window.h"
+#include "runtime/ending.h"
 #include "runtime/flags.h"
 
 namespace tpu {
@@ -47,8 +48,9 @@ std::string Outcome(const FragmentEntry& entry) {
   return entry.cluster->kept ? "kept" : "tried";
 }
 
-// At exit, of the second that leaving may take.
-constexpr std::chrono::milliseconds kCompilersPatience(500);
+// At exit, of the second that leaving may take: for what is launched, and for compilers.
+constexpr std::chrono::milliseconds kStreamsPatience(300), kCompilersPatience(500);
+constexpr std::chrono::milliseconds kGlance(1);
 
 constexpr int kMostCompileThreads = 16;  // compilers need memory, too
 
@@ -185,17 +187,19 @@ void Engine::AllowMemory(int device, int64_t bytes) {
   for (Window* w : windows) w->AllowMemory(allowed);
 }
 
-void Engine::SynchronizeStreams(int device) {
+std::vector<Stream*> Engine::StreamsOf(int device) {
   std::vector<Stream*> streams;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    for (const auto* kind : {&streams_[device], &lent_[device]}) {
-      for (const auto& s : *kind) {
-        if (s) streams.push_back(s.get());
-      }
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto* kind : {&streams_[device], &lent_[device]}) {
+    for (const auto& s : *kind) {
+      if (s) streams.push_back(s.get());
     }
   }
-  for (Stream* s : streams) s->Synchronize();
+  return streams;
+}
+
+void Engine::SynchronizeStreams(int device) {
+  for (Stream* s : StreamsOf(device)) s->Synchronize();
 }
 
 void Engine::set_mode(Mode mode) {
@@ -252,6 +256,13 @@ void Engine::WaitForCompiles(absl::FunctionRef<bool()> given_up) { pool_->WaitId
 
 bool Engine::Shutdown() {
   pool_->Cancel();
+  const auto end = std::chrono::steady_clock::now() + kStreamsPatience;
+  for (int d = 0; d < device_count(); ++d) {
+    for (Stream* s : StreamsOf(d)) {
+      while (!s->Idle() && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(kGlance);
+      if (!s->Idle()) ending = true;
+    }
+  }
   for (int d = 0; d < device_count(); ++d) SynchronizeStreams(d);
   if (!pool_->Stop(kCompilersPatience)) return false;
   tuner_->KeepAll();

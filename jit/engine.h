@@ -133,12 +133,13 @@ class Engine {
   std::mutex& recording_lock() { return recording_lock_; }
   // Blocks until the compile pool is idle (tests, benchmarks), or `given_up`, which is asked now and then.
   void WaitForCompiles(absl::FunctionRef<bool()> given_up = [] { return false; });
-  // At exit: stops compiles, runs what is queued. What is only pending nobody reads any more. False: a compiler that
-  // can't be stopped is at work, and must not be unloaded.
+  // At exit: stops compiles, and runs what is queued for a moment; what is left then fails (ending.h). What is only
+  // pending nobody reads any more. False: a compiler that can't be stopped is at work, and must not be unloaded.
   bool Shutdown();
 
  private:
   std::vector<Window*> WindowsOf(int device);
+  std::vector<Stream*> StreamsOf(int device);
   void SynchronizeStreams(int device);
 
   std::vector<std::unique_ptr<Device>> devices_;

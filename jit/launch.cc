@@ -12,6 +12,7 @@
 #include "jit/compile_pool.h"
 #include "jit/timeline.h"
 #include "jit/tuning.h"
+#include "runtime/ending.h"
 
 namespace tpu {
 namespace {
@@ -90,7 +91,7 @@ void Launch::Run() {
   if (fixed && own.load(std::memory_order_acquire) == nullptr) engine_.pool().WaitFor(entry_);
   Executable* executable = fixed ? own.load(std::memory_order_acquire) : entry_->ExecutableFor(device);
   Metrics& metrics = Metrics::Get();
-  const bool compiled = executable != nullptr && sound;
+  const bool compiled = executable != nullptr && sound && CheckNotEnding().ok();
   Tuner::Turn turn;
   // What runs by its family's program, or is timed with others of a cluster, is not measured by itself.
   bool measurable =
@@ -258,6 +259,7 @@ std::shared_ptr<const absl::Status> Launch::TakeOperands(int i, std::vector<Argu
 
 absl::Status Launch::RunNode(int node, absl::Span<const KernelInput> in, absl::Span<BufferRef> out) {
   const Call& call = *entry_->fragment.nodes[node].call;
+  if (absl::Status status = CheckNotEnding(); !status.ok()) return status;
   if (call.needs_program) {  // its views are programs too: no operand is a window
     absl::StatusOr<Executable*> program =
         engine_.pool().SingleOperation(entry_->fragment.nodes[node].call, *stream_.device());

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "runtime/ending.h"
 #include "runtime/host/arena.h"
 #include "runtime/host/conv.h"
 #include "runtime/host/copy.h"
@@ -64,7 +65,7 @@ class PlanExecutable final : public Executable {
   absl::StatusOr<BufferRef> BufferOf(uint32_t slot, const Frame& frame) const;
   absl::StatusOr<BufferRef> Detached(BufferRef result, uint64_t bytes, const Frame& frame) const;
   Pointers PointersOf(const Step& step, const Frame& frame, int64_t* error) const;
-  void Fail(size_t step, const absl::Status& error, Frame& frame) const;
+  Failures& FailuresOf(Frame& frame) const;
   // Where a part of the arena for tiles begins; of the number of parts: where the arena ends.
   uint64_t TileArena(int64_t part) const {
     const auto align = [](uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; };
@@ -213,22 +214,26 @@ void PlanExecutable::Run(Frame& frame, const NodeRunner& run_node) const {
   }
 }
 
-void PlanExecutable::Fail(size_t step, const absl::Status& error, Frame& frame) const {
+Failures& PlanExecutable::FailuresOf(Frame& frame) const {
   if (!frame.failures) frame.failures = std::make_unique<Failures>(plan_);
-  frame.failures->Fail(step, error);
+  return *frame.failures;
 }
 
 // Goes on past what failed: only what depends on that is left out.
 void PlanExecutable::RunPart(const Part& part, Frame& frame, const NodeRunner& run_node) const {
+  if (const absl::Status status = CheckNotEnding(); !status.ok()) {
+    for (size_t i = part.first; i < part.first + part.count; ++i) FailuresOf(frame).LeaveOut(i, status);
+    return;
+  }
   if (part.loop == nullptr) {
-    if (frame.failures && frame.failures->LeaveOut(part.first)) return;
+    if (frame.failures && frame.failures->LeavesOut(part.first)) return;
     absl::Status status = RunStep(plan_.steps[part.first], frame, run_node);
-    if (!status.ok()) Fail(part.first, status, frame);
+    if (!status.ok()) FailuresOf(frame).Fail(part.first, status);
     return;
   }
   absl::InlinedVector<size_t, 8> steps;
   for (size_t i = part.first; i < part.first + part.count; ++i) {
-    if (!frame.failures || !frame.failures->LeaveOut(i)) steps.push_back(i);
+    if (!frame.failures || !frame.failures->LeavesOut(i)) steps.push_back(i);
   }
   RunTiles(*part.loop, steps, frame);
 }
@@ -380,7 +385,7 @@ void PlanExecutable::RunTiles(const TileLoop& loop, absl::Span<const size_t> ste
   });
   for (size_t i = 0; i < steps.size(); ++i) {
     if (frame.failures) frame.failures->Spread(steps[i]);
-    if (errors[i] != 0) Fail(steps[i], Complaint(errors[i], plan_.steps[steps[i]].label), frame);
+    if (errors[i] != 0) FailuresOf(frame).Fail(steps[i], Complaint(errors[i], plan_.steps[steps[i]].label));
   }
 }
 

@@ -13,17 +13,25 @@ void Failures::Fail(size_t step, const absl::Status& error) {
   }
 }
 
-bool Failures::LeaveOut(size_t step) {
-  if (!WorksOnLost(plan_.steps[step])) return false;
+void Failures::LeaveOut(size_t step, const absl::Status& error) {
+  if (first_.ok()) first_ = error;
   left_out_[step] = true;
-  Spread(step);
+  LoseResults(plan_.steps[step]);
+}
+
+bool Failures::LeavesOut(size_t step) {
+  if (!WorksOnLost(plan_.steps[step])) return false;
+  LeaveOut(step, first_);
   return true;
 }
 
 void Failures::Spread(size_t step) {
   const Step& s = plan_.steps[step];
-  if (!WorksOnLost(s)) return;
-  for (uint32_t i = s.num_inputs; i < s.slots.size(); ++i) Lose(s, s.slots[i]);
+  if (WorksOnLost(s)) LoseResults(s);
+}
+
+void Failures::LoseResults(const Step& step) {
+  for (uint32_t i = step.num_inputs; i < step.slots.size(); ++i) Lose(step, step.slots[i]);
 }
 
 // What it writes, too: a part of that may be there already.

@@ -16,8 +16,10 @@ class Failures {
 
   // The step has run and found this: what it writes is lost, but for the sure results of a kernel.
   void Fail(size_t step, const absl::Status& error);
-  // Whether the step works on what is lost, and so must not run: what it writes is lost too.
-  bool LeaveOut(size_t step);
+  // The step is not run, because of this: what it writes is lost.
+  void LeaveOut(size_t step, const absl::Status& error);
+  // Whether the step works on what is lost, and so is left out.
+  bool LeavesOut(size_t step);
   // Likewise of a step that has run, beside the one that failed.
   void Spread(size_t step);
 
@@ -27,6 +29,7 @@ class Failures {
 
  private:
   bool WorksOnLost(const Step& step) const;
+  void LoseResults(const Step& step);
   void Lose(const Step& step, uint32_t slot);
 
   const Plan& plan_;

@@ -253,6 +253,39 @@ def test_exit_with_work_pending():
     assert time.perf_counter() - start < 60
 
 
+@pytest.mark.embedded_only(reason="what a plugin has taken can't be taken back")
+@pytest.mark.parametrize("compile_after", ["1", "1000000"])
+def test_exit_leaves_long_work_undone(compile_after):
+    done = run_python(
+        """
+        import atexit, time
+
+        def say():
+            try:
+                y.cpu()
+            except RuntimeError as error:
+                print(str(error).splitlines()[0])
+
+        atexit.register(say)  # before torch is there: called after all of its own
+        import torch
+        x = torch.randn(2000, 2000, device="tpu")
+        for _ in range(4):
+            y = x
+            for _ in range(16):
+                y = (y @ x) / 45
+            y[0, 0].item()
+            torch.tpu.wait_for_compiles()
+        for _ in range(600):  # half a minute's
+            y = (y @ x) / 45
+        print(time.time())
+        """,
+        {"TORCH_TPU_COMPILE_AFTER": compile_after},
+    )
+    began, said = done.stdout.splitlines()
+    assert time.time() - float(began) < 5
+    assert said == "the process ends, and this was not computed any more"
+
+
 def test_exit_while_compiling():
     run_python(
         """
