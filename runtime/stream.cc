@@ -29,7 +29,7 @@ struct Patience {
   nanoseconds gap, spin;
 };
 constexpr Patience kPatience = {microseconds(40), microseconds(50)};
-constexpr Patience kPatienceAfterWait = {microseconds(200), microseconds(250)};
+constexpr Patience kPatienceAfterWait = {microseconds(300), microseconds(400)};
 constexpr nanoseconds kShortSpin = microseconds(3);
 constexpr nanoseconds kWaiterSpin = microseconds(10);
 constexpr nanoseconds kLater = microseconds(100'000);
@@ -215,7 +215,7 @@ bool Stream::WaitForWork() {
       }
       queue_->asleep = false;
     }
-    usual_gap = (usual_gap * 3 + std::min<nanoseconds>(Clock::now() - start, 4 * patience.gap)) / 4;
+    usual_gap = (usual_gap * 3 + std::min<nanoseconds>(Clock::now() - start, 2 * patience.gap)) / 4;
   }
   return enqueued() > completed() || !queue_->stop.load(std::memory_order_relaxed);
 }
