@@ -21,6 +21,8 @@ constexpr std::chrono::nanoseconds kSpinOnSharedCores = std::chrono::microsecond
 // How often a sleeper looks whether the rank it waits for is alive.
 constexpr int64_t kLookEvery = 20'000'000;  // ns
 constexpr std::chrono::microseconds kLongestNap{1000};
+// For another rank to have written what failed, unless it is killed meanwhile.
+constexpr std::chrono::milliseconds kWritesFailure{100};
 
 }  // namespace
 
@@ -42,7 +44,7 @@ absl::Status Rounds::Sound() const {
 
 absl::Status Rounds::Fail(const std::string& message) {
   segment_->SetFailure(message);
-  while (!segment_->failed()) Pause();  // another rank's is being written
+  if (!SpinFor(kWritesFailure, [this] { return segment_->failed(); })) return absl::AbortedError(message);
   return Sound();
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
@@ -457,6 +458,17 @@ TEST(Trust, WrongArgumentsAreRefusedAtTheCall) {
                        return group.Run(c);
                      }),
             {"band is not defined for elements of f32"});
+}
+
+TEST(Trust, RankKilledWhileItWroteTheFailureHoldsUpNobody) {
+  std::shared_ptr<Segment> segment = *Segment::Create(2);
+  const std::unique_ptr<Group> group = MakeSharedMemoryGroup(segment, 0, std::chrono::milliseconds(200));
+  std::fstream(segment->Address(), std::ios::in | std::ios::out | std::ios::binary).put(1);  // being written
+  for (int i = 0; i < 2; ++i) {
+    const absl::Status status = group->Run({.verb = Verb::kBarrier});
+    EXPECT_TRUE(absl::IsAborted(status)) << status;
+    EXPECT_NE(status.message().find("timeout"), std::string::npos) << status;
+  }
 }
 
 }  // namespace
