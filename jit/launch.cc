@@ -110,7 +110,10 @@ void Launch::Run() {
       status = RunProgram(*executable, arguments, buffers);
     }
     for (size_t i = 0; i < outputs.size(); ++i) outputs[i]->buffer_ = std::move(buffers[i]);
-    if (!status.ok()) Mend(status, arguments);
+    if (!status.ok()) {
+      passage = nullptr;  // says nothing of the program's time
+      Mend(status, arguments);
+    }
   } else {
     metrics.launches_tier0.fetch_add(1, std::memory_order_relaxed);
     RunNodeByNode(entry_->live, std::vector<NodeResult>(entry_->fragment.num_results), arguments);
@@ -212,7 +215,9 @@ bool Launch::RunNodeByNode(const std::vector<bool>& nodes, std::vector<NodeResul
       if (!status.ok()) error = Shared(ExplainNode(*entry_, i, status));
     }
     sound &= error == nullptr;
-    for (size_t r = 0; r < out.size(); ++r) first[r] = {error ? BufferRef() : std::move(out[r]), nullptr, error};
+    for (size_t r = 0; r < out.size(); ++r) {
+      if (!first[r].buffer) first[r] = {error ? BufferRef() : std::move(out[r]), nullptr, error};
+    }
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (outputs[i]->buffer_) continue;

@@ -3,8 +3,8 @@
 // Made under the recording lock, run once: on the stream's thread, or on that of a reader who has claimed the stream.
 // Picks the tier there: the program if it is ready, else node by node. What a program that fails of what it read leaves
 // out (on the embedded device, which knows at once) is done again node by node, so that only what depends on the node
-// that failed does, and its error names that. Holds its inputs until it has run; gives up those that nobody else holds,
-// so that outputs can be written over them.
+// that failed does, and its error names that; what reads an input that the program wrote over gets the program's first.
+// Holds its inputs until it has run; gives up those that nobody else holds, so that outputs can be written over them.
 #pragma once
 
 #include <cstdint>

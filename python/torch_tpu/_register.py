@@ -19,7 +19,7 @@ def register():
     _compat.apply()
     _dynamo.register_on_import()
     distributed.register()
-    atexit.register(_C.shutdown)  # queued work runs, compiles stop, before the libraries under them are torn down
+    atexit.register(_C.shutdown)  # work and compiles end before the libraries under them do
     atexit.register(_C.leave_process_groups)  # before that: collectives that wait for other ranks end
 
 

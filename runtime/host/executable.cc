@@ -226,14 +226,14 @@ void PlanExecutable::RunPart(const Part& part, Frame& frame, const NodeRunner& r
     return;
   }
   if (part.loop == nullptr) {
-    if (frame.failures && frame.failures->LeavesOut(part.first)) return;
+    if (frame.failures && frame.failures->LeaveOutIfLost(part.first)) return;
     absl::Status status = RunStep(plan_.steps[part.first], frame, run_node);
     if (!status.ok()) FailuresOf(frame).Fail(part.first, status);
     return;
   }
   absl::InlinedVector<size_t, 8> steps;
   for (size_t i = part.first; i < part.first + part.count; ++i) {
-    if (!frame.failures || !frame.failures->LeavesOut(i)) steps.push_back(i);
+    if (!frame.failures || !frame.failures->LeaveOutIfLost(i)) steps.push_back(i);
   }
   RunTiles(*part.loop, steps, frame);
 }

@@ -19,7 +19,7 @@ void Failures::LeaveOut(size_t step, const absl::Status& error) {
   LoseResults(plan_.steps[step]);
 }
 
-bool Failures::LeavesOut(size_t step) {
+bool Failures::LeaveOutIfLost(size_t step) {
   if (!WorksOnLost(plan_.steps[step])) return false;
   LeaveOut(step, first_);
   return true;
@@ -68,6 +68,11 @@ bool Failures::Written(size_t output) const {
   for (size_t i = 0; i < plan_.steps.size(); ++i) {
     const Step& step = plan_.steps[i];
     if (left_out_[i]) continue;
+    if (step.kind == Step::Kind::kCopy) {  // from the very input: nothing was copied
+      const Slot& from = plan_.slots[step.slots[0]];
+      if (from.kind == Slot::Kind::kInput && static_cast<int>(from.index) == plan_.outputs[output].may_overwrite)
+        continue;
+    }
     for (size_t j = step.num_inputs; j < step.slots.size(); ++j) {
       const Slot& slot = plan_.slots[step.slots[j]];
       if (slot.kind == Slot::Kind::kOutput && slot.index == output) return true;

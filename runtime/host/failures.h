@@ -1,5 +1,6 @@
 // What failed in one launch of a plan, and which values that leaves out: a step that works on what a failed one should
-// have written fails too. Made by executable.cc at the first failure, on the thread of the launch.
+// have written fails too. Made by executable.cc at the first failure, on the thread of the launch, and told of steps in
+// their order.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +19,8 @@ class Failures {
   void Fail(size_t step, const absl::Status& error);
   // The step is not run, because of this: what it writes is lost.
   void LeaveOut(size_t step, const absl::Status& error);
-  // Whether the step works on what is lost, and so is left out.
-  bool LeavesOut(size_t step);
+  // The step is left out if it works on what is lost; says whether.
+  bool LeaveOutIfLost(size_t step);
   // Likewise of a step that has run, beside the one that failed.
   void Spread(size_t step);
 

@@ -61,7 +61,7 @@ def test_what_xla_is_told_is_part_of_the_key(tmp_path):
         assert compiles(str(tmp_path / "flags")) > 0
 
 
-@pytest.mark.parametrize("damage", ["truncate", "flip", "empty", "garbage", "swap"])
+@pytest.mark.parametrize("damage", ["truncate", "flip", "empty", "garbage", "swap", "pipe"])
 def test_damaged_files_are_misses(warm, damage):
     entries = files(warm)
     contents = [p.read_bytes() for p in entries]
@@ -75,6 +75,9 @@ def test_damaged_files_are_misses(warm, damage):
             path.write_bytes(b"")
         elif damage == "garbage":
             path.write_bytes(os.urandom(len(content)))
+        elif damage == "pipe":  # that nobody writes to
+            path.unlink()
+            os.mkfifo(path)
         else:
             path.write_bytes(contents[0] + b"tail")
     compiles, hits, _, _ = run(warm)

@@ -18,6 +18,7 @@ USES = {
     "sub": lambda a, b, c, s, t: torch.sub(a, b, alpha=s),
     "rsub": lambda a, b, c, s, t: s - a,
     "add a number": lambda a, b, c, s, t: torch.add(a, s, alpha=2) + s,
+    "rsub with alpha": lambda a, b, c, s, t: torch.rsub(a, s, alpha=2) + torch.rsub(a, 1.0, alpha=s),
     "addcmul": lambda a, b, c, s, t: torch.addcmul(a, b, c, value=s),
     "addcdiv": lambda a, b, c, s, t: torch.addcdiv(a, b, c, value=s),
     "lerp": lambda a, b, c, s, t: torch.lerp(a, b, s),

@@ -4,7 +4,7 @@ import warnings
 
 import pytest
 import torch
-from helpers import EMBEDDED, compiled
+from helpers import EMBEDDED, assert_same, compiled
 
 
 def error_of(function, device):
@@ -333,6 +333,24 @@ def test_every_error_of_a_fragment_is_told_of_what_depends_on_it():
                     result.cpu()
             else:
                 assert result.tolist() == value
+        torch.tpu.wait_for_compiles()
+
+
+@pytest.mark.embedded_only(reason=ALL_FAIL)
+def test_an_update_that_is_left_out_leaves_what_it_reads():
+    for wrong in (False, False, False, True, True):
+        x, z, order = torch.randn(8, 8), torch.randn(8, 8), torch.randperm(8)
+        rows = order.clone()
+        rows[3] = 99 if wrong else rows[3]
+        a, b, i, j = (t.to("tpu") for t in (x, z, order, rows))
+        b.index_fill_(0, j, 0.5)
+        found = (a * 2).mean() + a
+        product = found * b  # in a kernel with it
+        a.index_put_((i,), b * 0.1, accumulate=True)
+        assert_same((x * 2).mean() + x, found)
+        for lost in (a, product) if wrong else ():
+            with pytest.raises(IndexError):
+                lost.cpu()
         torch.tpu.wait_for_compiles()
 
 
