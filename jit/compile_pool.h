@@ -66,7 +66,8 @@ class CompilePool {
   bool stopping();
   // How many threads are at a job now: a hint.
   int at_work() const { return running_.load(std::memory_order_relaxed); }
-  // At exit: drops what is queued; what is launched already still gets its single operations while it has time (runtime/ending.h).
+  // At exit: drops what is queued; what is launched already still gets its single operations, while it has time
+  // (runtime/ending.h).
   void Cancel();
   // Ends the threads. False: after `patience` one is still in a compiler that can't be stopped.
   bool Stop(std::chrono::milliseconds patience);
