@@ -208,14 +208,11 @@ void CapturedGraph::RecordCalls(std::vector<Slot>& slots) const {
   absl::InlinedVector<ValueRef, 8> results;
   for (size_t i = 0; i < calls_.size(); ++i) {
     const CapturedCall& c = calls_[i];
-    operands.clear();
-    for (size_t o = 0; o < c.call->operands.size(); ++o) {
+    operands.resize(c.call->operands.size());
+    for (size_t o = 0; o < operands.size(); ++o) {
       const CapturedOperand& operand = operands_[c.operands_begin + o];
-      if (operand.slot >= 0) {
-        operands.push_back({slots[operand.slot].value.get(), slots[operand.slot].bits});
-      } else {
-        operands.push_back({nullptr, operand.bits});
-      }
+      operands[o] = operand.slot >= 0 ? Operand{slots[operand.slot].value.get(), slots[operand.slot].bits}
+                                      : Operand{nullptr, operand.bits};
     }
     results.resize(c.call->results.size());
     window.Record(c.call, operands, absl::MakeSpan(results));
