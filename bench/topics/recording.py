@@ -8,7 +8,8 @@ forward, loss, backward, gradient clipping, AdamW, no read): the processor time 
 device has nothing else to do and nothing is compiled. *Followed*: the loop is known. *Recorded
 fresh*: operations and kinds of tensors are known, the step's fragments are new (a layer's once, not for each layer).
 *Never seen*: of another width and context, so that each operation is on new kinds of tensors. PyTorch's own work is in
-all of them.
+all of them. *One program*: the same step as one function that takes and returns parameters and moments, compiled by
+torch.compile.
 """
 
 import ctypes
@@ -89,24 +90,69 @@ def host_time(step):
     return harness.Timed((time.thread_time() - start) * 1e3)
 
 
-def gpt_step(peer, number=0):
-    """A training step of a GPT whose sizes are those of `number` alone."""
+def gpt(peer, number=0):
+    """A GPT whose sizes are those of `number` alone, and what draws its tokens."""
     sys.path.insert(0, str(harness.HERE.parent / "examples"))
     import char_gpt
     import torch
 
     device = harness.device_of(peer)
     config = char_gpt.Config(width=12 * (4 + number), context=8 + number)
-    model = char_gpt.CharGPT(config).to(device)
+    shape = (2, config.context + 1)
+    return char_gpt, char_gpt.CharGPT(config).to(device), lambda: torch.randint(config.vocabulary, shape).to(device)
+
+
+def gpt_step(peer, number=0):
+    """A training step of that GPT."""
+    import torch
+
+    char_gpt, model, draw = gpt(peer, number)
     optimizer = char_gpt.make_optimizer(model, 1e-3, 0.1)
 
     def step():
-        tokens = torch.randint(config.vocabulary, (2, config.context + 1)).to(device)
+        tokens = draw()
         loss = char_gpt.loss_of(model, tokens[:, :-1], tokens[:, 1:])
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
+
+    return step
+
+
+def gpt_program(peer):
+    """The same training step as one compiled function."""
+    import torch
+
+    char_gpt, model, draw = gpt(peer)
+
+    def loss_of(parameters, tokens):
+        def run(inputs):
+            return torch.func.functional_call(model, parameters, (inputs,))
+
+        return char_gpt.loss_of(run, tokens[:, :-1], tokens[:, 1:])
+
+    @torch.compile
+    def program(parameters, means, squares, count, tokens):
+        gradients, loss = torch.func.grad_and_value(loss_of)(parameters, tokens)
+        norm = torch.stack([g.square().sum() for g in gradients.values()]).sum().sqrt()
+        scale = (1 / (norm + 1e-6)).clamp(max=1)
+        count = count + 1
+        for name, p in parameters.items():
+            gradient = gradients[name] * scale
+            means[name] = torch.lerp(means[name], gradient, 0.1)
+            squares[name] = torch.lerp(squares[name], gradient.square(), 0.02)
+            step = means[name] / (1 - 0.9**count) / ((squares[name] / (1 - 0.98**count)).sqrt() + 1e-8)
+            decayed = p * (1 - 1e-4) if p.dim() >= 2 else p
+            parameters[name] = decayed - 1e-3 * step
+        return parameters, means, squares, count, loss
+
+    parameters = {name: p.detach() for name, p in model.named_parameters()}
+    means, squares = ({name: torch.zeros_like(p) for name, p in parameters.items()} for _ in range(2))
+    state = [parameters, means, squares, torch.zeros((), device=harness.device_of(peer))]
+
+    def step():
+        *state[:], _ = program(*state, draw())
 
     return step
 
@@ -120,10 +166,10 @@ def settle(peer):
         torch.tpu.wait_for_compiles()
 
 
-def known_step(peer):
+def known_step(peer, make=gpt_step):
     import torch
 
-    step = gpt_step(peer)
+    step = make(peer)
     sizes = itertools.count(1)
 
     def iteration():
@@ -134,6 +180,10 @@ def known_step(peer):
         return host_time(step)
 
     return iteration
+
+
+def program_step(peer):
+    return known_step(peer, gpt_program if peer == "tpu" else gpt_step)
 
 
 def new_step(peer):
@@ -157,16 +207,18 @@ CASES = {
     "Tensor::add_ of 4 elements, C++": from_cpp("record_add_in_place"),
 }
 SMALL = tuple(CASES)
-CASES |= {"known step": known_step, "new step": new_step}
+CASES |= {"known step": known_step, "program step": program_step, "new step": new_step}
 
 
 def steps():
     peers = ("tpu", "forgetful", "eager")
     known = harness.interleave("recording", "known step", peers, rounds=31, iterations=3, warm_up=15)
+    program = harness.interleave("recording", "program step", ("tpu", "forgetful"), 31, iterations=3, warm_up=15)
     new = harness.interleave("recording", "new step", ("tpu",), rounds=9, iterations=1, warm_up=2)
     name, followed = "GPT step followed, host time", known["tpu"]
     return [
         harness.Row(name, followed, "recorded fresh", known["forgetful"], 0.2),
+        harness.Row("GPT step as one program, host time", program["tpu"], "recorded fresh", program["forgetful"], 0.2),
         harness.Row(name, followed, "never seen", new["tpu"], 0.2),
         harness.Row(name, followed, "eager, kernels included", known["eager"]),
     ]
