@@ -9,6 +9,7 @@
 #include <ATen/core/List.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
+#include <c10/util/SmallVector.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -19,7 +20,6 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/inlined_vector.h"
 #include "compiler/fragment.h"
 #include "dispatcher/host_team.h"
 #include "dispatcher/layout.h"
@@ -132,14 +132,14 @@ struct Operator {
 // One call's arguments, taken from the stack: operands in order, and words that say everything about the call but the
 // operands' values.
 struct Collected {
-  absl::InlinedVector<uint64_t, 24> words;
-  absl::InlinedVector<ValueRef, 4> values;  // keeps the operands below alive: others may write their tensors
+  c10::SmallVector<uint64_t, 24> words;
+  c10::SmallVector<ValueRef, 4> values;  // keeps the operands below alive: others may write their tensors
   ValueRef held;                            // what the first argument's storage held, where that is not values.front()
   bool first_is_made = false;               // for this call, of the first argument: a conjugate's values, say
-  absl::InlinedVector<at::Tensor, 1> temporaries;  // made for this call: likewise
-  absl::InlinedVector<Operand, 8> operands;
-  absl::InlinedVector<ScalarSpec, 8> scalars;     // by operand
-  absl::InlinedVector<const Layout*, 8> layouts;  // by operand; null for scalars
+  c10::SmallVector<at::Tensor, 1> temporaries;  // made for this call: likewise
+  c10::SmallVector<Operand, 8> operands;
+  c10::SmallVector<ScalarSpec, 8> scalars;     // by operand
+  c10::SmallVector<const Layout*, 8> layouts;  // by operand; null for scalars
   c10::DeviceIndex device = -1;
 
   // One argument after the other, for kernels that know their types; then Finish.

@@ -18,7 +18,10 @@ class RefCounted {
 
   void AddRef() const { refs_.fetch_add(1, std::memory_order_relaxed); }
   void Release() const {
-    if (refs_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete static_cast<const T*>(this);
+    // The only holder needs no locked subtraction.
+    if (refs_.load(std::memory_order_acquire) == 1 || refs_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+      delete static_cast<const T*>(this);
+    }
   }
   // Exact only while the caller knows that no other thread makes new references.
   uint32_t ref_count() const { return refs_.load(std::memory_order_acquire); }
