@@ -134,8 +134,8 @@ struct Operator {
 struct Collected {
   c10::SmallVector<uint64_t, 24> words;
   c10::SmallVector<ValueRef, 4> values;  // keeps the operands below alive: others may write their tensors
-  ValueRef held;                            // what the first argument's storage held, where that is not values.front()
-  bool first_is_made = false;               // for this call, of the first argument: a conjugate's values, say
+  ValueRef held;                         // what the first argument's storage held, where that is not values.front()
+  bool first_is_made = false;            // for this call, of the first argument: a conjugate's values, say
   c10::SmallVector<at::Tensor, 1> temporaries;  // made for this call: likewise
   c10::SmallVector<Operand, 8> operands;
   c10::SmallVector<ScalarSpec, 8> scalars;     // by operand
