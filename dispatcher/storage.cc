@@ -1,10 +1,10 @@
 #include "dispatcher/storage.h"
 
 #include <c10/core/Allocator.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <limits>
 #include <string>
 #include <typeinfo>
@@ -18,23 +18,20 @@
 namespace tpu {
 namespace {
 
-// Addresses are handed out from a range that is reserved and never mapped, round and round.
-constexpr size_t kRange = size_t{1} << 44;
+// Addresses that no memory has, round and round: x86-64 has none that are not canonical, and Arm, which may ignore the
+// upper eight bits, none as long as the rest.
+constexpr uintptr_t kFirstAddress = uintptr_t{1} << 60 | uintptr_t{1} << 54;
+constexpr uintptr_t kAddresses = uintptr_t{1} << 48;
 constexpr size_t kAlignment = 64;
 
-void* ReserveAddress(size_t bytes) {
-  static char* const base = [] {
-    void* p = mmap(nullptr, kRange, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    TORCH_CHECK(p != MAP_FAILED, "tpu: can't reserve address space for storages");
-    return static_cast<char*>(p);
-  }();
-  static std::atomic<size_t> next{0};
+void* NewAddress(size_t bytes) {
+  static std::atomic<uintptr_t> next{0};
   const size_t size = std::max(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
-  return base + next.fetch_add(size, std::memory_order_relaxed) % (kRange / 2);
+  return reinterpret_cast<void*>(kFirstAddress + next.fetch_add(size, std::memory_order_relaxed) % kAddresses);
 }
 
 c10::DataPtr MakeDataPtr(size_t bytes, c10::DeviceIndex device) {
-  return {bytes == 0 ? nullptr : ReserveAddress(bytes), c10::Device(c10::DeviceType::PrivateUse1, device)};
+  return {bytes == 0 ? nullptr : NewAddress(bytes), c10::Device(c10::DeviceType::PrivateUse1, device)};
 }
 
 c10::Allocator* TheAllocator() {
