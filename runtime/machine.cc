@@ -1,8 +1,10 @@
 #include "runtime/machine.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -20,7 +22,43 @@ std::string Bytes(int64_t n) {
   return absl::StrCat(n, " bytes");
 }
 
+// The numbers in a file, where it holds two or one; "max" and what isn't there: none.
+std::vector<int64_t> NumbersIn(const std::filesystem::path& file) {
+  std::vector<int64_t> numbers;
+  std::ifstream in(file);
+  for (int64_t n = 0; in >> n;) numbers.push_back(n);
+  return numbers;
+}
+
+void Limit(const std::filesystem::path& group, GroupLimits& limits) {
+  const auto at_most = [&](const std::vector<int64_t>& quota, const std::vector<int64_t>& period) {
+    if (quota.empty() || period.empty() || quota[0] <= 0 || period.back() <= 0) return;
+    limits.cores = std::min(limits.cores, static_cast<double>(quota[0]) / static_cast<double>(period.back()));
+  };
+  const std::vector<int64_t> both = NumbersIn(group / "cpu.max");
+  at_most(both, both);
+  at_most(NumbersIn(group / "cpu.cfs_quota_us"), NumbersIn(group / "cpu.cfs_period_us"));
+  for (const char* name : {"memory.max", "memory.limit_in_bytes"}) {
+    for (int64_t bytes : NumbersIn(group / name)) limits.bytes = std::min(limits.bytes, bytes);
+  }
+}
+
 }  // namespace
+
+GroupLimits FindGroupLimits(const std::string& mounted, const std::string& groups) {
+  GroupLimits limits;
+  std::ifstream in(groups);
+  for (std::string line; std::getline(in, line);) {
+    const std::vector<std::string> parts = absl::StrSplit(line, absl::MaxSplits(':', 2));  // number, controllers, path
+    if (parts.size() != 3) continue;
+    // A container may see its own group as the uppermost, by a path from outside: then only that is found.
+    for (std::filesystem::path path = parts[2];; path = path.parent_path()) {
+      Limit(std::filesystem::path(mounted) / parts[1] / path.relative_path(), limits);
+      if (!path.has_relative_path()) break;
+    }
+  }
+  return limits;
+}
 
 std::string CpuInfo(const char* field) {
   std::ifstream in("/proc/cpuinfo");

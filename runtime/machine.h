@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 
 #include "absl/status/status.h"
@@ -11,6 +12,15 @@ namespace tpu {
 
 // A field of /proc/cpuinfo, such as "model name" or "flags"; "" where there is none.
 std::string CpuInfo(const char* field);
+
+// What the process's control groups (version 1 or 2), its own and those around it, let it use of the machine.
+struct GroupLimits {
+  double cores = std::numeric_limits<double>::infinity();  // by its share of time: containers' --cpus
+  int64_t bytes = std::numeric_limits<int64_t>::max();
+};
+// `mounted`: where control groups are; `groups`: the file that says which are the process's.
+GroupLimits FindGroupLimits(const std::string& mounted = "/sys/fs/cgroup",
+                            const std::string& groups = "/proc/self/cgroup");
 
 // ResourceExhausted in torch.cuda's words: `bytes` more did not fit `device` ("tpu:0"), which holds what `stats` say.
 absl::Status OutOfMemory(const std::string& device, uint64_t bytes, const MemoryStats& stats);

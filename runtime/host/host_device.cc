@@ -3,11 +3,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <string>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "runtime/host/allocator.h"
@@ -22,15 +20,10 @@
 namespace tpu::host {
 namespace {
 
-// What this process may use: the machine's memory or its control group's limit.
-int64_t MachineMemory() {
-  int64_t bytes = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
-  for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-    std::string text;
-    int64_t limit = 0;
-    if (std::ifstream(path) >> text && absl::SimpleAtoi(text, &limit) && limit > 0) bytes = std::min(bytes, limit);
-  }
-  return bytes;
+// What this process may use: the machine's memory or its control groups' limit.
+int64_t UsableMemory() {
+  const int64_t machine = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
+  return std::min(machine, FindGroupLimits().bytes);
 }
 
 absl::Status CheckFormat(const Program& program, const char* format) {
@@ -44,7 +37,7 @@ class HostDevice final : public Device {
   HostDevice(int index, int64_t memory_bytes, CodeLoader* loader)
       : index_(index),
         loader_(loader),
-        allocator_(absl::StrCat("tpu:", index), memory_bytes > 0 ? memory_bytes : MachineMemory()) {}
+        allocator_(absl::StrCat("tpu:", index), memory_bytes > 0 ? memory_bytes : UsableMemory()) {}
 
   int index() const override { return index_; }
   bool host_addressable() const override { return true; }

@@ -7,9 +7,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <thread>
 
 #include "runtime/flags.h"
+#include "runtime/machine.h"
 
 namespace tpu::host {
 namespace {
@@ -17,11 +19,13 @@ namespace {
 // More pieces than threads: a thread that wakes late, or loses its core for a while, leaves its share to the others.
 constexpr int64_t kPiecesPerThread = 4;
 
+// Those that the process may run on, or as many as its control groups leave it the time of.
 int UsableCores() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const bool known = sched_getaffinity(0, sizeof(set), &set) == 0;
+  const int cores = known ? CPU_COUNT(&set) : static_cast<int>(std::thread::hardware_concurrency());
+  return std::max(1, static_cast<int>(std::min<double>(cores, std::ceil(FindGroupLimits().cores))));
 }
 
 tbb::task_arena& Arena() {

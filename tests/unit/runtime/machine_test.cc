@@ -1,0 +1,57 @@
+#include "runtime/machine.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+namespace tpu {
+namespace {
+
+class Groups : public testing::Test {
+ protected:
+  ~Groups() override { std::filesystem::remove_all(root_); }
+
+  void Write(const std::string& name, const std::string& text) {
+    std::filesystem::create_directories((root_ / name).parent_path());
+    std::ofstream(root_ / name) << text;
+  }
+  GroupLimits Find() const { return FindGroupLimits(root_, root_ / "of_process"); }
+
+  const std::filesystem::path root_ = std::filesystem::path(testing::TempDir()) / "torch_tpu_groups";
+};
+
+TEST_F(Groups, NoneLimitNothing) {
+  EXPECT_EQ(Find().cores, GroupLimits().cores);
+  Write("of_process", "0::/job\n");
+  Write("job/cpu.max", "max 100000\n");
+  Write("job/memory.max", "max\n");
+  EXPECT_EQ(Find().cores, GroupLimits().cores);
+  EXPECT_EQ(Find().bytes, GroupLimits().bytes);
+}
+
+TEST_F(Groups, TheLeastAroundTheProcessCounts) {
+  Write("of_process", "0::/slice/job/step\n");
+  Write("slice/cpu.max", "400000 100000\n");
+  Write("slice/job/cpu.max", "150000 100000\n");
+  Write("slice/job/step/cpu.max", "max 100000\n");
+  Write("slice/memory.max", "1073741824\n");
+  Write("slice/other/cpu.max", "10000 100000\n");
+  EXPECT_EQ(Find().cores, 1.5);
+  EXPECT_EQ(Find().bytes, int64_t{1} << 30);
+}
+
+TEST_F(Groups, OfVersionOneInAContainerThatSeesItsOwnAsTheUppermost) {
+  Write("of_process", "5:memory:/docker/1234\n3:cpu,cpuacct:/docker/1234\nnothing\n");
+  Write("cpu,cpuacct/cpu.cfs_quota_us", "50000\n");
+  Write("cpu,cpuacct/cpu.cfs_period_us", "100000\n");
+  Write("memory/memory.limit_in_bytes", "536870912\n");
+  EXPECT_EQ(Find().cores, 0.5);
+  EXPECT_EQ(Find().bytes, 512 << 20);
+  Write("cpu,cpuacct/cpu.cfs_quota_us", "-1\n");
+  EXPECT_EQ(Find().cores, GroupLimits().cores);
+}
+
+}  // namespace
+}  // namespace tpu
