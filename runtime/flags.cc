@@ -56,9 +56,8 @@ const Declaration kDeclarations[] = {
      Choice{&Flags::cache_dir, nullptr}},
     {"TORCH_TPU_CACHE_SIZE", "4GiB", "size that the writable program cache is kept under", Size{&Flags::cache_bytes}},
     {"TORCH_TPU_THREADS", "0",
-     "threads that the embedded device computes with; 0: one for each core that the process may use, by its affinity "
-     "and "
-     "its control groups; under torchrun its share",
+     "threads that the embedded device computes with; 0: one for each core that the process may use (affinity, "
+     "control groups); under torchrun its share",
      Integer{&Flags::threads, 0}},
     {"TORCH_TPU_COMPILE_THREADS", "0",
      "threads that compile; 0: one for the embedded device, whose cores they share, else one for each core but one, 16 "
