@@ -8,6 +8,7 @@
 
 #include "compiler/ir/types.h"
 #include "runtime/host/gemm.h"
+#include "runtime/host/panel_gemm.h"
 #include "runtime/host/parallel.h"
 #include "runtime/host/tile_cut.h"
 
@@ -20,8 +21,9 @@ constexpr int64_t kLeastRows = 512;            // of a product without a batch: 
 constexpr uint64_t kMostTileBytes = 4 << 20;   // of what a tile needs at a time, to stay in the caches of one core
 constexpr uint64_t kLeastLinkBytes = 1 << 20;  // less than that stays in cache in any case
 
-// Products of few rows read their right side where it lies, from a core's own cache. A loop over them and what lies
-// between, with a tile for each thread, wakes the threads once instead of at each step.
+// The matrix library reads the right side of products of few rows where it lies, from a core's own cache; panels would
+// be packed anew for each tile. A loop over such products and what lies between, with a tile for each thread, wakes the
+// threads once instead of at each step.
 constexpr int64_t kFewRows = 64;
 constexpr int64_t kLeastRowsOfFew = 16;
 constexpr uint64_t kMostBytesOfFew = 512 << 10;  // of the right side
@@ -120,8 +122,8 @@ void Former::FindEdges() {
 
 bool Former::HasFewRows(size_t step) const {
   const Step& s = plan_.steps[step];
-  return s.kind == Step::Kind::kGemm && s.gemm.batch.empty() && s.gemm.m <= kFewRows &&
-         BytesOf(s.slots[1]) <= kMostBytesOfFew;
+  return s.kind == Step::Kind::kGemm && s.gemm.dtype == DType::kFloat32 && !PanelsFirst() && s.gemm.batch.empty() &&
+         s.gemm.m <= kFewRows && BytesOf(s.slots[1]) <= kMostBytesOfFew;
 }
 
 bool Former::Divides(size_t step, int64_t tiles) const {
