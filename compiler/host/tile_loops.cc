@@ -8,6 +8,8 @@
 
 #include "compiler/ir/types.h"
 #include "runtime/host/gemm.h"
+#include "runtime/host/panel_gemm.h"
+#include "runtime/host/parallel.h"
 #include "runtime/host/tile_cut.h"
 
 namespace tpu::host {
@@ -18,6 +20,13 @@ constexpr int64_t kTileUnit = 8;               // tiles divide evenly among few 
 constexpr int64_t kLeastRows = 512;            // of a product without a batch: each tile packs its right side anew
 constexpr uint64_t kMostTileBytes = 4 << 20;   // of what a tile needs at a time, to stay in the caches of one core
 constexpr uint64_t kLeastLinkBytes = 1 << 20;  // less than that stays in cache in any case
+
+// The matrix library reads the right side of products of few rows where it lies, from a core's own cache; panels would
+// be packed anew for each tile. A loop over such products and what lies between, with a tile for each thread, wakes the
+// threads once instead of at each step.
+constexpr int64_t kFewRows = 64;
+constexpr int64_t kLeastRowsOfFew = 16;
+constexpr uint64_t kMostBytesOfFew = 512 << 10;  // of the right side
 
 // `index` over the nest's loops; the kept loops that number the items lead.
 int64_t CutOf(const LoopNest& nest, const KernelShape& shape, const Expr& index, int64_t count) {
@@ -68,6 +77,7 @@ class Former {
     bool apart = false;  // through another slot of the same bytes: never in one loop
   };
   void FindEdges();
+  bool HasFewRows(size_t step) const;
   bool Divides(size_t step, int64_t tiles) const;
   bool Fits(const std::vector<size_t>& steps, int64_t tiles) const;
   bool PathAround(size_t a, size_t b) const;
@@ -110,6 +120,12 @@ void Former::FindEdges() {
   }
 }
 
+bool Former::HasFewRows(size_t step) const {
+  const Step& s = plan_.steps[step];
+  return s.kind == Step::Kind::kGemm && s.gemm.dtype == DType::kFloat32 && !PanelsFirst() && s.gemm.batch.empty() &&
+         s.gemm.m <= kFewRows && BytesOf(s.slots[1]) <= kMostBytesOfFew;
+}
+
 bool Former::Divides(size_t step, int64_t tiles) const {
   const Step& s = plan_.steps[step];
   if (slices_[step].empty()) return false;
@@ -118,7 +134,9 @@ bool Former::Divides(size_t step, int64_t tiles) const {
   }
   if (s.kind == Step::Kind::kKernel) return s.kernel.extent() % tiles == 0;
   const int64_t rows = RowsOf(s.gemm);
-  return rows % tiles == 0 && (s.gemm.batch.empty() ? rows / tiles >= kLeastRows : rows / tiles % s.gemm.m == 0);
+  if (rows % tiles != 0) return false;
+  if (!s.gemm.batch.empty()) return rows / tiles % s.gemm.m == 0;
+  return rows / tiles >= (HasFewRows(step) ? kLeastRowsOfFew : kLeastRows);
 }
 
 // Every value that one of the steps writes and another reads is cut alike, and a tile stays in cache.
@@ -154,7 +172,8 @@ int64_t Former::TilesOf(const std::vector<size_t>& steps) const {
   for (int64_t tiles = kMostTiles; tiles > 0; tiles -= kTileUnit) {
     if (Fits(steps, tiles)) return tiles;
   }
-  return 0;
+  const bool few = llvm::any_of(steps, [&](size_t step) { return HasFewRows(step); });
+  return few && NumThreads() > 1 && Fits(steps, NumThreads()) ? NumThreads() : 0;
 }
 
 // Whether some path leads from cluster a through another cluster to b.
@@ -179,7 +198,9 @@ bool Former::PathAround(size_t a, size_t b) const {
 
 void Former::Join() {
   std::vector<Edge> links = edges_;
-  std::erase_if(links, [](const Edge& edge) { return edge.bytes < kLeastLinkBytes; });
+  std::erase_if(links, [&](const Edge& edge) {
+    return edge.bytes < kLeastLinkBytes && !HasFewRows(edge.from) && !HasFewRows(edge.to);
+  });
   std::stable_sort(links.begin(), links.end(), [](const Edge& x, const Edge& y) { return x.bytes > y.bytes; });
   for (const Edge& link : links) {
     const size_t a = cluster_[link.from], b = cluster_[link.to];

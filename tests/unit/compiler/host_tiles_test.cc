@@ -2,8 +2,12 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_replace.h"
+#include "runtime/host/panel_gemm.h"
+#include "runtime/host/parallel.h"
 #include "tests/unit/compiler/host_testing.h"
 
 namespace tpu::host {
@@ -62,6 +66,47 @@ TEST(TileLoops, ProductsAndWhatLiesBetweenShareALoopOverTheBatch) {
         for (int64_t j = 0; j < length; ++j) y += row[j] / sum * v[(b * length + j) * width + d];
         ASSERT_NEAR(got[(b * length + i) * width + d], y, 1e-4) << b << " " << i << " " << d;
       }
+    }
+  }
+}
+
+// x @ w by row times a row, times v.
+TEST(TileLoops, ProductsOfFewRowsShareALoopOfATileForEachThread) {
+  const int64_t rows = int64_t{16} * NumThreads(), width = 32;
+  const std::string text = absl::StrReplaceAll(R"(
+    func.func @fragment(%x: tensor<ROWSx32xf32>, %w: tensor<32x32xf32>, %v: tensor<32x32xf32>, %b: tensor<32xf32>)
+        -> tensor<ROWSx32xf32> {
+      %s = tpu.dot %x, %w batch [] x [] contract [1] x [0]
+          : (tensor<ROWSx32xf32>, tensor<32x32xf32>) -> tensor<ROWSx32xf32>
+      %r = tpu.broadcast %b [1] : (tensor<32xf32>) -> tensor<ROWSx32xf32>
+      %e = tpu.mul %s, %r : tensor<ROWSx32xf32>
+      %y = tpu.dot %e, %v batch [] x [] contract [1] x [0]
+          : (tensor<ROWSx32xf32>, tensor<32x32xf32>) -> tensor<ROWSx32xf32>
+      return %y : tensor<ROWSx32xf32>
+    })",
+                                               {{"ROWS", std::to_string(rows)}});
+  const std::vector<TileLoop> loops = LoopsOf(text);
+  if (NumThreads() == 1 || rows > 64 || PanelsFirst()) {
+    EXPECT_TRUE(loops.empty());
+  } else {
+    ASSERT_EQ(loops.size(), 1u);
+    EXPECT_EQ(loops[0].count, 3u);
+    EXPECT_EQ(loops[0].tiles, NumThreads());
+  }
+  const auto x = Ramp(rows * width, 0.01f, -0.7f), w = Ramp(width * width, 0.01f, -0.1f), v = Ramp(width * width),
+             b = Ramp(width);
+  const auto got = RunFor<float>(text, {Pack(x), Pack(w), Pack(v), Pack(b)});
+  ASSERT_EQ(got.size(), x.size());
+  for (int64_t i = 0; i < rows; ++i) {
+    std::vector<double> scaled(width, 0);
+    for (int64_t j = 0; j < width; ++j) {
+      for (int64_t d = 0; d < width; ++d) scaled[j] += x[i * width + d] * w[d * width + j];
+      scaled[j] *= b[j];
+    }
+    for (int64_t j = 0; j < width; ++j) {
+      double y = 0;
+      for (int64_t d = 0; d < width; ++d) y += scaled[d] * v[d * width + j];
+      ASSERT_NEAR(got[i * width + j], y, 1e-4 * (1 + std::abs(y))) << i << " " << j;
     }
   }
 }
