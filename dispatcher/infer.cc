@@ -22,7 +22,8 @@
 namespace tpu {
 namespace {
 
-// at::result_type of the tensors and Scalars among the arguments.
+// at::result_type of the tensors and Scalars among the arguments, but for Scalars given by name alone (alpha, beta,
+// value): those become of the result's type.
 c10::ScalarType ResultType(const Operator& op, at::ArrayRef<c10::IValue> arguments) {
   at::native::ResultTypeState state = {};
   bool any = false;
@@ -32,7 +33,8 @@ c10::ScalarType ResultType(const Operator& op, at::ArrayRef<c10::IValue> argumen
       state = at::native::update_result_type_state(t, state);
       any = true;
     }
-    if (op.kinds[i] == ArgumentKind::kScalar && arguments[i].isScalar() && !op.is_float[i]) {
+    const bool promotes = !op.is_float[i] && !op.op.schema().arguments()[i].kwarg_only();
+    if (op.kinds[i] == ArgumentKind::kScalar && arguments[i].isScalar() && promotes) {
       at::Tensor number = c10::scalar_to_tensor(arguments[i].toScalar());
       number.unsafeGetTensorImpl()->set_wrapped_number(true);
       state = at::native::update_result_type_state(number, state);

@@ -95,7 +95,7 @@ def _compiled(gm, wait):
     for name in _regions(gm):
         setattr(gm, name, _Region(getattr(gm, name), wait))
     parts = _parts(gm.graph)
-    if len(parts) > 1 or (parts and any(map(_only_passes, gm.graph.find_nodes(op="placeholder")))):
+    if len(parts) > 1 or (parts and any(map(_goes_around, gm.graph.find_nodes(op="placeholder")))):
         return _Split(gm, parts, wait)
     if parts and parts[0][0] is not None:
         return _captured(gm, wait, parts[0][0])
@@ -115,15 +115,16 @@ def _captured(gm, wait, device):
     return graph
 
 
-def _only_passes(node):
-    """Whether it is an input that no capture takes and no call does: what carries sizes alone for compiled autograd and
-    nested tensors. Not asked of numbers that are no ragged size."""
+def _goes_around(node):
+    """Whether it is an input that no capture takes and no call does (what carries sizes alone for compiled autograd and
+    nested tensors), or a number of the CPU that is a result, too. Not asked of numbers that are no ragged size."""
     value = node.meta.get("val")
+    returned = [user.op == "output" for user in node.users]
     if isinstance(value, torch.SymInt):
-        foreign = is_nested_int(value.node.hint)
-    else:
-        foreign = isinstance(value, torch.Tensor) and value.device.type != "tpu" and value.dim() > 0
-    return foreign and all(user.op == "output" for user in node.users)
+        return is_nested_int(value.node.hint) and all(returned)
+    if not isinstance(value, torch.Tensor) or value.device.type == "tpu":
+        return False
+    return all(returned) if value.dim() > 0 else any(returned)
 
 
 class _Split:
@@ -173,15 +174,21 @@ class _Split:
 
 
 class _Region(torch.nn.Module):
-    """A branch or body of a control flow operator, compiled."""
+    """A branch, body or condition of a control flow operator, compiled."""
 
     def __init__(self, gm, wait):
         super().__init__()
+        graph = torch.fx.Graph()
+        results = graph.graph_copy(gm.graph, {})
+        self._alone = isinstance(results, torch.fx.Node)  # as conditions give it
+        if self._alone:
+            graph.output((results,))
+            gm = torch.fx.GraphModule(gm, graph)
         self._run = _compiled(gm, wait)
 
     def forward(self, *inputs):
         results = self._run(list(inputs))
-        return tuple(results) if isinstance(results, list) else results
+        return results[0] if self._alone else tuple(results)
 
 
 def _regions(gm):
@@ -201,7 +208,7 @@ def _is_control_flow(target):
 def _parts(graph):
     """The nodes that are calls in order, as a list of (device to capture for, or None; nodes): neighbours are together.
 
-    What the CPU computes from the CPU's inputs comes first, so that it splits nothing.
+    What the CPU computes from the CPU's inputs comes first, so that it splits nothing; it draws in the program's order.
     """
     calls = [n for n in graph.nodes if n.op not in ("placeholder", "get_attr", "output")]
     tensors = {node: (_tensors(node), _tensors([node.args, node.kwargs])) for node in calls}  # made, taken
@@ -216,12 +223,15 @@ def _parts(graph):
         kinds[node] = None if stays else min(devices[node], default=home)
     if len(set(kinds.values())) == 1 and None not in kinds.values():
         return [(home, calls)]
-    first, late = [], set()
+    first, late, drawn = [], set(), False
     for node in calls:
-        if kinds[node] is None and not _writes(node) and late.isdisjoint(node.all_input_nodes):
-            first.append(node)
-        else:
+        draws = kinds[node] is None and _draws(node)
+        inputs_wait = not late.isdisjoint(node.all_input_nodes)
+        if kinds[node] is not None or _writes(node) or inputs_wait or (draws and drawn):
             late.add(node)
+            drawn = drawn or draws
+        else:
+            first.append(node)
     parts = [(None, first)] if first else []
     for node in calls:
         if node not in late:
@@ -248,6 +258,10 @@ def _is_neutral(node):
 
 def _writes(node):
     return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+
+
+def _draws(node):
+    return isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
 
 
 def _depends_on_data(node):

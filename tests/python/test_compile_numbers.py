@@ -105,3 +105,20 @@ def test_nested_tensors_are_captured(metrics):
         expected = (torch.cat(parts) @ w).relu() * 2
         assert_same(expected, there(x, w.to("tpu")).values())
     assert metrics()["graph_calls_uncaptured"] == 0
+
+
+def test_gradients_of_numbers_of_the_cpu_are_captured(metrics):
+    def gradients(x, number, function):
+        y = function(x, number)
+        y.sum().backward()
+        return y, x.grad, number.grad.to(x.device)
+
+    def f(x, number):
+        return x * number + number
+
+    there = compiled(f)
+    for i in range(3):
+        x, number = torch.randn(4), torch.tensor(0.5 + i)
+        expected = gradients(x.clone().requires_grad_(), number.clone().requires_grad_(), f)
+        assert_same(expected, gradients(x.to("tpu").requires_grad_(), number.requires_grad_(), there))
+    assert metrics()["graph_calls_uncaptured"] == 0

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import compiled, nobody_waited, run_python
+from helpers import assert_same, compiled, nobody_waited, run_python
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.checkpoint import checkpoint
@@ -299,3 +299,18 @@ def test_weights_that_are_none_are_refused_at_the_read(weights):
         with pytest.raises(RuntimeError):
             torch.multinomial(torch.tensor(weights, device="tpu"), 1).item()
         torch.tpu.wait_for_compiles()
+
+
+@pytest.mark.usefixtures("fresh_dynamo")
+def test_the_cpu_draws_in_a_compiled_programs_order():
+    def f(a):
+        drawn = torch.rand(3), torch.bernoulli(a.sigmoid().cpu()), torch.rand(3)
+        return a + torch.stack(drawn).to(a.device)
+
+    there = compiled(f, fullgraph=True)
+    for seed in range(2):
+        a = torch.randn(3)
+        torch.manual_seed(seed)
+        expected = f(a)
+        torch.manual_seed(seed)
+        assert_same(expected, there(a.to("tpu")))

@@ -498,3 +498,11 @@ def test_isin(metrics):
 
     check(program, torch.arange(24).reshape(2, 3, 4) % 7, torch.tensor([[3, 5], [-1, 0]]))
     assert not torch.tpu.explain().host_kernels
+
+
+def test_integers_take_whole_factors():
+    def f(a, b):
+        return torch.addcmul(a, a, b, value=1.7), a.addcmul_(b, b, value=0.5), torch.addmm(a, b, b, alpha=2.9, beta=0.5)
+
+    for dtype in (torch.int64, torch.int8):
+        check(f, torch.arange(4, dtype=dtype).view(2, 2), torch.tensor([[1, 2], [-3, 2]], dtype=dtype))
