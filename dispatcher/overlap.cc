@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <utility>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "dispatcher/storage.h"
 
 namespace tpu {
@@ -37,6 +39,23 @@ void AddOverlap(const at::Tensor& a, const at::Tensor& b, uint64_t place_a, uint
   const Kind kind = a.is_same(b) ? Kind::kSameTensor : full ? Kind::kFull : Kind::kPartial;
   const auto [first, second] = std::minmax(place_a, place_b);
   overlaps.push_back({static_cast<uint32_t>(first), static_cast<uint32_t>(second), kind});
+}
+
+// Whether elements of the tensor lie in one place; also of some whose strides interleave without that.
+bool OverlapsItself(const at::Tensor& t) {
+  const at::MemOverlap known = at::has_internal_overlap(t);
+  if (known != at::MemOverlap::TooHard) return known == at::MemOverlap::Yes;
+  absl::InlinedVector<std::pair<int64_t, int64_t>, 6> steps;  // strides and sizes
+  for (int64_t d = 0; d < t.dim(); ++d) {
+    if (t.size(d) > 1) steps.emplace_back(t.stride(d), t.size(d));
+  }
+  std::sort(steps.begin(), steps.end());
+  int64_t reach = 0;  // the last place of the dimensions of smaller strides
+  for (const auto& [stride, size] : steps) {
+    if (stride <= reach) return true;
+    reach += stride * (size - 1);
+  }
+  return false;
 }
 
 }  // namespace
@@ -96,9 +115,7 @@ bool ReadsWhatItWrote(const Operator& op, at::ArrayRef<c10::IValue> arguments) {
 bool WritesOverItself(const Operator& op, at::ArrayRef<c10::IValue> arguments) {
   bool found = false;
   for (const int m : op.mutated) {
-    VisitTensors(arguments[m], op.kinds[m], [&](const at::Tensor& t) {
-      found |= IsPlain(t) && at::has_internal_overlap(t) == at::MemOverlap::Yes;
-    });
+    VisitTensors(arguments[m], op.kinds[m], [&](const at::Tensor& t) { found |= IsPlain(t) && OverlapsItself(t); });
   }
   return found;
 }

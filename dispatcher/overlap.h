@@ -31,7 +31,7 @@ Overlaps FindOverlaps(const Operator& op, at::ArrayRef<c10::IValue> arguments);
 // reads what the ones before it left.
 bool ReadsWhatItWrote(const Operator& op, at::ArrayRef<c10::IValue> arguments);
 
-// Whether a tensor that the call writes has elements in one place (it is expanded).
+// Whether a tensor that the call writes has elements in one place (it is expanded, or windows that overlap).
 bool WritesOverItself(const Operator& op, at::ArrayRef<c10::IValue> arguments);
 
 }  // namespace tpu

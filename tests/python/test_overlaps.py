@@ -56,6 +56,25 @@ def lists(function):
     return run
 
 
+def windows(function):
+    """function(windows of two that overlap by one): the memory."""
+
+    def run(device):
+        x = ramp(device, 10)
+        function(x.unfold(0, 2, 1))
+        return x
+
+    return run
+
+
+def positions(like, *values):
+    return torch.tensor(values, device=like.device)
+
+
+def numbers(like, *values):
+    return torch.tensor(values, dtype=like.dtype, device=like.device)
+
+
 TO_ITSELF = {
     "fill_": lambda d: expanded(d).fill_(7),
     "fill_ tensor": lambda d: expanded(d).fill_(torch.tensor(7.0, device=d)),
@@ -78,6 +97,23 @@ TO_ITSELF = {
     "out": lambda d: torch.add(ramp(d, 3, 4), 1, out=expanded(d)),
     "out of a product": lambda d: torch.mm(ramp(d, 3, 3), ramp(d, 3, 4), out=expanded(d)),
     "foreach": lambda d: torch._foreach_add_([ramp(d, 3), expanded(d)], 1.0),
+}
+TO_WINDOWS = {
+    "index_put_": windows(lambda w: w.index_put_((positions(w, 2, 6), positions(w, 1, 0)), numbers(w, -1, -2))),
+    "index_put_ adds": windows(lambda w: w.index_put_((positions(w, 2, 2),), numbers(w, 10, 20), accumulate=True)),
+    "index_fill_": windows(lambda w: w.index_fill_(0, positions(w, 3), -1.0)),
+    "index_copy_": windows(lambda w: w.index_copy_(0, positions(w, 3), numbers(w, -1, -2)[None])),
+    "index_add_": windows(lambda w: w.index_add_(0, positions(w, 3), numbers(w, -10, -20)[None])),
+    "scatter_": windows(lambda w: w.scatter_(0, positions(w, 2, 2)[None], -5.0)),
+    "scatter_add_": windows(lambda w: w.scatter_add_(0, positions(w, 2, 2)[None], numbers(w, 30, 40)[None])),
+    "scatter_reduce_": windows(
+        lambda w: w.scatter_reduce_(0, positions(w, 2, 2)[None], numbers(w, 30, 40)[None], "amax")
+    ),
+    "put_": windows(lambda w: w.put_(positions(w, 5), numbers(w, -3))),
+    "masked_fill_": windows(lambda w: w.masked_fill_(w == 5, -1.0)),
+    "masked_scatter_": windows(lambda w: w.masked_scatter_(w == 5, numbers(w, 70, 80))),
+    "fill_diagonal_": windows(lambda w: w.fill_diagonal_(-1.0)),
+    "fill_": windows(lambda w: w[2:5].fill_(-1.0)),
 }
 WITH_OTHERS = {
     "add_": shifted(lambda a, b: a.add_(b), 5),
@@ -131,7 +167,7 @@ def outcome(function, device):
 
 
 @pytest.mark.parametrize(
-    "function", [pytest.param(f, id=n) for cases in (TO_ITSELF, WITH_OTHERS) for n, f in cases.items()]
+    "function", [pytest.param(f, id=n) for cases in (TO_ITSELF, TO_WINDOWS, WITH_OTHERS) for n, f in cases.items()]
 )
 @pytest.mark.filterwarnings("ignore:Use of .* on expanded tensors is deprecated")
 def test_overlapping_writes_are_the_cpus(function):
@@ -144,6 +180,15 @@ def test_overlapping_writes_are_the_cpus(function):
         else:
             assert found == expected
         torch.tpu.wait_for_compiles()
+
+
+def test_writes_to_elements_with_gaps_between_them_are_recorded():
+    kernels = torch.tpu.metrics()["host_kernel_calls"]
+    x = ramp("tpu", 6, 4, 5)
+    x.transpose(0, 2)[::2, 1:, ::3].add_(1)
+    x.as_strided((2, 3), (60, 2), 1).index_fill_(0, first("tpu"), 0.0)
+    torch.tpu.synchronize()
+    assert torch.tpu.metrics()["host_kernel_calls"] == kernels
 
 
 def test_a_refused_write_leaves_its_memory_and_those_apart_are_taken():
