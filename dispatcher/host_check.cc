@@ -509,6 +509,16 @@ bool HasHostKernel(const Operator& op) { return op.op.hasComputedKernelForDispat
 
 bool OfLibrary(const Operator& op) { return op.op.schema().getNamespace() != "aten"; }
 
+// Of these the CPU lacks some kernels that other devices have; of other types, what has no meaning (sums of flags).
+bool TakesFloats(const Call& call) {
+  bool tensors = false;
+  for (const auto& operand : call.operands) {
+    if (!operand.is_scalar && IsFloat(operand.type.dtype)) return true;
+    tensors |= !operand.is_scalar;
+  }
+  return !tensors && !call.results.empty() && IsFloat(call.results[0].dtype);
+}
+
 }  // namespace
 
 HostCheck CheckOnHost(const Operator& op, const Call& call, const Collected& collected,
@@ -563,7 +573,7 @@ bool HostCheck::AllowsToRecord(const Call& call) const {
   if (!complaint && as_inferred) return true;
   const CompilerBackend& backend = Engine::Get().backend();
   if (!complaint) return backend.CanLower(call);  // asked only of calls that PyTorch takes: lowerings trust that
-  if (IsNotImplemented(complaint) && !backend.HoldsCalls() && backend.CanLower(call)) return true;
+  if (IsNotImplemented(complaint) && TakesFloats(call) && !backend.HoldsCalls() && backend.CanLower(call)) return true;
   if (Flags::Get().fallback == "error") std::rethrow_exception(complaint);  // it may not run on its own data
   return false;
 }
