@@ -509,7 +509,7 @@ bool HasHostKernel(const Operator& op) { return op.op.hasComputedKernelForDispat
 
 bool OfLibrary(const Operator& op) { return op.op.schema().getNamespace() != "aten"; }
 
-// Of these the CPU lacks some kernels that other devices have; of other types, what has no meaning (sums of flags).
+// Of these the CPU lacks some kernels that other devices have; of other types, what has no meaning (products of flags).
 bool TakesFloats(const Call& call) {
   bool tensors = false;
   for (const auto& operand : call.operands) {

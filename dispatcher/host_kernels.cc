@@ -38,6 +38,7 @@
 #include "jit/engine.h"
 #include "jit/metrics.h"
 #include "runtime/flags.h"
+#include "runtime/machine.h"
 #include "runtime/stream.h"
 
 namespace tpu {
@@ -286,7 +287,7 @@ absl::Status RunCall(Device& device, const Call& call, absl::Span<const KernelIn
     if (as_on_the_streams_thread) {
       limit.emplace(1);
     } else if (compilers > 0) {
-      limit.emplace(static_cast<int>(std::thread::hardware_concurrency()) - compilers);
+      limit.emplace(UsableCores() - compilers);
     }
   }
   try {

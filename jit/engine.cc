@@ -12,6 +12,7 @@
 #include "jit/window.h"
 #include "runtime/ending.h"
 #include "runtime/flags.h"
+#include "runtime/machine.h"
 
 namespace tpu {
 namespace {
@@ -59,7 +60,7 @@ int CompileThreads(const Device& device) {
   const Flags& flags = Flags::Get();
   if (flags.compile_threads > 0) return flags.compile_threads;
   if (device.host_addressable()) return 1;
-  const int share = static_cast<int>(std::thread::hardware_concurrency()) / std::max(1, flags.local_ranks);
+  const int share = UsableCores() / std::max(1, flags.local_ranks);
   return std::clamp(share - 1, 1, kMostCompileThreads);
 }
 

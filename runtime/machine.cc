@@ -1,8 +1,13 @@
 #include "runtime/machine.h"
 
+#include <sched.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -39,7 +44,9 @@ void Limit(const std::filesystem::path& group, GroupLimits& limits) {
   at_most(both, both);
   at_most(NumbersIn(group / "cpu.cfs_quota_us"), NumbersIn(group / "cpu.cfs_period_us"));
   for (const char* name : {"memory.max", "memory.limit_in_bytes"}) {
-    for (int64_t bytes : NumbersIn(group / name)) limits.bytes = std::min(limits.bytes, bytes);
+    for (int64_t bytes : NumbersIn(group / name)) {
+      if (bytes > 0) limits.bytes = std::min(limits.bytes, bytes);
+    }
   }
 }
 
@@ -51,10 +58,12 @@ GroupLimits FindGroupLimits(const std::string& mounted, const std::string& group
   for (std::string line; std::getline(in, line);) {
     const std::vector<std::string> parts = absl::StrSplit(line, absl::MaxSplits(':', 2));  // number, controllers, path
     if (parts.size() != 3) continue;
-    // A container may see its own group as the uppermost, by a path from outside: then only that is found.
-    for (std::filesystem::path path = parts[2];; path = path.parent_path()) {
-      Limit(std::filesystem::path(mounted) / parts[1] / path.relative_path(), limits);
-      if (!path.has_relative_path()) break;
+    for (const std::string& controller : std::vector<std::string>(absl::StrSplit(parts[1], ','))) {
+      // A container may see its own group as the uppermost, by a path from outside: then only that is found.
+      for (std::filesystem::path path = parts[2];; path = path.parent_path()) {
+        Limit(std::filesystem::path(mounted) / controller / path.relative_path(), limits);
+        if (!path.has_relative_path()) break;
+      }
     }
   }
   return limits;
@@ -67,6 +76,22 @@ std::string CpuInfo(const char* field) {
     if (absl::StripAsciiWhitespace(parts.first) == field) return std::string(absl::StripAsciiWhitespace(parts.second));
   }
   return "";
+}
+
+int UsableCores() {
+  static const int usable = [] {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    const bool known = sched_getaffinity(0, sizeof(set), &set) == 0;
+    const int cores = known ? CPU_COUNT(&set) : static_cast<int>(std::thread::hardware_concurrency());
+    return std::max(1, static_cast<int>(std::min<double>(cores, std::ceil(FindGroupLimits().cores))));
+  }();
+  return usable;
+}
+
+int64_t UsableMemory() {
+  const int64_t machine = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
+  return std::min(machine, FindGroupLimits().bytes);
 }
 
 absl::Status OutOfMemory(const std::string& device, uint64_t bytes, const MemoryStats& stats) {

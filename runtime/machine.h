@@ -1,4 +1,4 @@
-// What devices say of the machine and of its memory, in one way.
+// What the machine is and what of it the process may use; what devices say of memory, in one way.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +21,12 @@ struct GroupLimits {
 // `mounted`: where control groups are; `groups`: the file that says which are the process's.
 GroupLimits FindGroupLimits(const std::string& mounted = "/sys/fs/cgroup",
                             const std::string& groups = "/proc/self/cgroup");
+
+// Those that the process may run on, or as many as its control groups leave it the time of.
+int UsableCores();
+
+// The machine's, or what the process's control groups leave it.
+int64_t UsableMemory();
 
 // ResourceExhausted in torch.cuda's words: `bytes` more did not fit `device` ("tpu:0"), which holds what `stats` say.
 absl::Status OutOfMemory(const std::string& device, uint64_t bytes, const MemoryStats& stats);

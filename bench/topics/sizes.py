@@ -25,6 +25,7 @@ STEPS = {
     "lengths": [(8, length) for length in LENGTHS],
     "pairs": [(DRAWN.randint(3, 16), DRAWN.randint(23, 142)) for _ in range(20)],
 }
+CONTEXT = max(length for steps in STEPS.values() for _, length in steps)
 PASSES = 10
 FIRST, TEN, WARM = "first pass", f"first {PASSES} passes", "once warm"
 
@@ -40,7 +41,7 @@ def passes(peer, steps):
     torch.set_num_threads(harness.THREADS)
     device = harness.device_of(peer)
     torch.manual_seed(0)
-    config = char_gpt.Config(layers=4, width=192, heads=3, context=max(LENGTHS) + 1, vocabulary=models.VOCABULARY)
+    config = char_gpt.Config(layers=4, width=192, heads=3, context=CONTEXT, vocabulary=models.VOCABULARY)
     model = models.TokenLoss(char_gpt.CharGPT(config)).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
 

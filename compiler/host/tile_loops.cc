@@ -9,7 +9,6 @@
 #include "compiler/ir/types.h"
 #include "runtime/host/gemm.h"
 #include "runtime/host/panel_gemm.h"
-#include "runtime/host/parallel.h"
 #include "runtime/host/tile_cut.h"
 
 namespace tpu::host {
@@ -22,10 +21,11 @@ constexpr uint64_t kMostTileBytes = 4 << 20;   // of what a tile needs at a time
 constexpr uint64_t kLeastLinkBytes = 1 << 20;  // less than that stays in cache in any case
 
 // The matrix library reads the right side of products of few rows where it lies, from a core's own cache; panels would
-// be packed anew for each tile. A loop over such products and what lies between, with a tile for each thread, wakes the
-// threads once instead of at each step.
+// be packed anew for each tile. A loop over such products and what lies between wakes the threads once instead of at
+// each step. Its tiles follow from the shapes, not from this process's threads: others run its programs, too.
 constexpr int64_t kFewRows = 64;
 constexpr int64_t kLeastRowsOfFew = 16;
+constexpr int64_t kMostTilesOfFew = kFewRows / kLeastRowsOfFew;
 constexpr uint64_t kMostBytesOfFew = 512 << 10;  // of the right side
 
 // `index` over the nest's loops; the kept loops that number the items lead.
@@ -172,8 +172,11 @@ int64_t Former::TilesOf(const std::vector<size_t>& steps) const {
   for (int64_t tiles = kMostTiles; tiles > 0; tiles -= kTileUnit) {
     if (Fits(steps, tiles)) return tiles;
   }
-  const bool few = llvm::any_of(steps, [&](size_t step) { return HasFewRows(step); });
-  return few && NumThreads() > 1 && Fits(steps, NumThreads()) ? NumThreads() : 0;
+  if (llvm::none_of(steps, [&](size_t step) { return HasFewRows(step); })) return 0;
+  for (int64_t tiles = kMostTilesOfFew; tiles > 1; --tiles) {
+    if (Fits(steps, tiles)) return tiles;
+  }
+  return 0;
 }
 
 // Whether some path leads from cluster a through another cluster to b.

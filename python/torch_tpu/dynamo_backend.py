@@ -178,11 +178,10 @@ class _Region(torch.nn.Module):
 
     def __init__(self, gm, wait):
         super().__init__()
-        graph = torch.fx.Graph()
-        results = graph.graph_copy(gm.graph, {})
-        self._alone = isinstance(results, torch.fx.Node)  # as conditions give it
+        self._alone = isinstance(gm.graph.output_node().args[0], torch.fx.Node)  # a result, as conditions give it
         if self._alone:
-            graph.output((results,))
+            graph = torch.fx.Graph()
+            graph.output((graph.graph_copy(gm.graph, {}),))
             gm = torch.fx.GraphModule(gm, graph)
         self._run = _compiled(gm, wait)
 
@@ -261,7 +260,11 @@ def _writes(node):
 
 
 def _draws(node):
-    return isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
+    """Whether the call may draw random numbers: a library's operators and what regions hold aren't known."""
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return isinstance(node.target, torch._ops.HigherOrderOperator)
+    known = node.target.namespace in ("aten", "prims")
+    return not known or torch.Tag.nondeterministic_seeded in node.target.tags
 
 
 def _depends_on_data(node):

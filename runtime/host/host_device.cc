@@ -1,7 +1,5 @@
 #include "runtime/host/host_device.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -19,12 +17,6 @@
 
 namespace tpu::host {
 namespace {
-
-// What this process may use: the machine's memory or its control groups' limit.
-int64_t UsableMemory() {
-  const int64_t machine = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
-  return std::min(machine, FindGroupLimits().bytes);
-}
 
 absl::Status CheckFormat(const Program& program, const char* format) {
   if (program.format == format) return absl::OkStatus();

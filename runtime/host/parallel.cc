@@ -1,14 +1,11 @@
 #include "runtime/host/parallel.h"
 
-#include <sched.h>
 #include <tbb/blocked_range.h>
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
-#include <thread>
 
 #include "runtime/flags.h"
 #include "runtime/machine.h"
@@ -18,15 +15,6 @@ namespace {
 
 // More pieces than threads: a thread that wakes late, or loses its core for a while, leaves its share to the others.
 constexpr int64_t kPiecesPerThread = 4;
-
-// Those that the process may run on, or as many as its control groups leave it the time of.
-int UsableCores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  const bool known = sched_getaffinity(0, sizeof(set), &set) == 0;
-  const int cores = known ? CPU_COUNT(&set) : static_cast<int>(std::thread::hardware_concurrency());
-  return std::max(1, static_cast<int>(std::min<double>(cores, std::ceil(FindGroupLimits().cores))));
-}
 
 tbb::task_arena& Arena() {
   // Never destroyed: streams may still compute while the process exits.

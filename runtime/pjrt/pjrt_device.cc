@@ -1,7 +1,6 @@
 #include "runtime/pjrt/pjrt_device.h"
 
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cstring>
 #include <optional>
@@ -160,7 +159,7 @@ class PjrtDevice final : public Device {
 int64_t MemoryOf(const Client& client, PJRT_Device* device) {
   const std::optional<PJRT_Device_MemoryStats_Args> told = StatsOf(client, device);
   if (told && told->bytes_limit_is_set) return told->bytes_limit;
-  return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
+  return UsableMemory();
 }
 
 }  // namespace

@@ -302,9 +302,17 @@ def test_weights_that_are_none_are_refused_at_the_read(weights):
 
 
 @pytest.mark.usefixtures("fresh_dynamo")
-def test_the_cpu_draws_in_a_compiled_programs_order():
+@pytest.mark.parametrize("late", ["operator", "branch"])
+def test_the_cpu_draws_in_a_compiled_programs_order(late):
+    number = torch.tensor(1)
+
+    def draw():
+        if late == "operator":
+            return torch.rand(3)
+        return torch.cond(number > 0, lambda c: c + torch.rand(3), lambda c: c * 1, (torch.ones(3),))
+
     def f(a):
-        drawn = torch.rand(3), torch.bernoulli(a.sigmoid().cpu()), torch.rand(3)
+        drawn = torch.rand(3), torch.bernoulli(a.sigmoid().cpu()), draw()
         return a + torch.stack(drawn).to(a.device)
 
     there = compiled(f, fullgraph=True)

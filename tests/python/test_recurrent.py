@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from helpers import assert_same
+from helpers import assert_same, run_python
 from torch import nn
 
 
@@ -210,3 +210,25 @@ def test_what_does_not_fit_is_refused_at_the_call(kind):
         if kind is not nn.LSTM:
             with pytest.raises(RuntimeError):
                 call("cpu", *arguments)
+
+
+def test_programs_do_not_depend_on_the_threads_of_who_compiles_them(tmp_path):
+    """A product of few rows and what follows are cut alike in every process: they may share a cache."""
+    program = """
+        import torch
+        torch.set_num_threads(1)
+        torch.use_deterministic_algorithms(True)
+        for kind, rows, width in ((torch.nn.LSTM, 32, 128), (torch.nn.GRU, 64, 256), (torch.nn.RNN, 48, 96)):
+            torch.manual_seed(0)
+            layer, x = kind(width, width, 2).to("tpu"), torch.randn(6, rows, width).to("tpu")
+            for _ in range(4):
+                with torch.no_grad():
+                    y = layer(x)[0].cpu()
+                torch.tpu.wait_for_compiles()
+            print(y.view(torch.int32).sum().item(), y[-1, -1, :4].tolist())
+    """
+    one, two = (
+        run_python(program, {"TORCH_TPU_THREADS": threads, "TORCH_TPU_CACHE": str(tmp_path / threads)}).stdout
+        for threads in "12"
+    )
+    assert one == two

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -19,7 +20,11 @@ class Groups : public testing::Test {
   }
   GroupLimits Find() const { return FindGroupLimits(root_, root_ / "of_process"); }
 
-  const std::filesystem::path root_ = std::filesystem::path(testing::TempDir()) / "torch_tpu_groups";
+  static std::string NewDirectory() {
+    std::string name = testing::TempDir() + "/torch_tpu_groups_XXXXXX";
+    return mkdtemp(name.data()) == nullptr ? "" : name;
+  }
+  const std::filesystem::path root_ = NewDirectory();
 };
 
 TEST_F(Groups, NoneLimitNothing) {
@@ -43,14 +48,16 @@ TEST_F(Groups, TheLeastAroundTheProcessCounts) {
 }
 
 TEST_F(Groups, OfVersionOneInAContainerThatSeesItsOwnAsTheUppermost) {
-  Write("of_process", "5:memory:/docker/1234\n3:cpu,cpuacct:/docker/1234\nnothing\n");
-  Write("cpu,cpuacct/cpu.cfs_quota_us", "50000\n");
-  Write("cpu,cpuacct/cpu.cfs_period_us", "100000\n");
+  Write("of_process", "5:memory:/docker/1234\n3:cpuacct,cpu:/docker/1234\nnothing\n");
+  Write("cpu/cpu.cfs_quota_us", "50000\n");
+  Write("cpu/cpu.cfs_period_us", "100000\n");
   Write("memory/memory.limit_in_bytes", "536870912\n");
   EXPECT_EQ(Find().cores, 0.5);
   EXPECT_EQ(Find().bytes, 512 << 20);
-  Write("cpu,cpuacct/cpu.cfs_quota_us", "-1\n");
+  Write("cpu/cpu.cfs_quota_us", "-1\n");
   EXPECT_EQ(Find().cores, GroupLimits().cores);
+  Write("memory/memory.limit_in_bytes", "0\n");
+  EXPECT_EQ(Find().bytes, GroupLimits().bytes);
 }
 
 }  // namespace
