@@ -206,6 +206,7 @@ def test_waiting_for_compiles_is_interrupted():
     run_python(
         """
         import os, signal, threading, torch
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
         for order in range(30):
             x = torch.ones(3 + order, 7, device="tpu")
             for i in range(70):
