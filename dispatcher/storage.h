@@ -2,9 +2,9 @@
 // TensorImpls, so aliasing is PyTorch's own.
 //
 // Made by factories and by recording; read and written through dispatcher/values.h. The value covers the storage whole.
-// Its address is unique and no memory's: nothing can be read through it. Any thread may read and write. What
-// several write to parts of one storage is all kept, and so is what operations on one tensor (`add_`) make of a whole
-// one; the rest of what several write to the same elements is the user's to order.
+// Its address is unique and no memory's: nothing can be read through it. Any thread may read and write. What several
+// write to parts of one storage is all kept, and so is what operations on one tensor (`add_`) make of a whole one; the
+// rest of what several write to the same elements is the user's to order.
 #pragma once
 
 #include <ATen/core/Tensor.h>

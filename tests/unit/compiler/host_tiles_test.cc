@@ -9,6 +9,7 @@
 #include "runtime/host/matrix_library.h"
 #include "runtime/host/panel_gemm.h"
 #include "tests/unit/compiler/host_testing.h"
+#include "tests/unit/runtime/plain_sgemm.h"
 
 namespace tpu::host {
 namespace {
@@ -71,35 +72,20 @@ TEST(TileLoops, ProductsAndWhatLiesBetweenShareALoopOverTheBatch) {
 }
 
 // x @ w by row times a row, times v.
-void Sgemm(const char* ta, const char* tb, const int* m, const int* n, const int* k, const float* alpha, const float* a,
-           const int* lda, const float* b, const int* ldb, const float* beta, float* c, const int* ldc) {
-  for (int j = 0; j < *n; ++j) {
-    for (int i = 0; i < *m; ++i) {
-      float sum = *beta == 0 ? 0 : *beta * c[i + j * *ldc];
-      for (int p = 0; p < *k; ++p) {
-        sum += *alpha * (*ta == 'N' ? a[i + p * *lda] : a[p + i * *lda]) *
-               (*tb == 'N' ? b[p + j * *ldb] : b[j + p * *ldb]);
-      }
-      c[i + j * *ldc] = sum;
-    }
-  }
-}
-
 TEST(TileLoops, ProductsOfFewRowsShareALoop) {
-  SetMatrixLibrary({.name = "plain", .sgemm = Sgemm});
+  SetMatrixLibrary({.name = "plain", .sgemm = PlainSgemm});
   const int64_t rows = 48, width = 32;
-  const std::string text = absl::StrReplaceAll(R"(
-    func.func @fragment(%x: tensor<ROWSx32xf32>, %w: tensor<32x32xf32>, %v: tensor<32x32xf32>, %b: tensor<32xf32>)
-        -> tensor<ROWSx32xf32> {
+  const std::string text = R"(
+    func.func @fragment(%x: tensor<48x32xf32>, %w: tensor<32x32xf32>, %v: tensor<32x32xf32>, %b: tensor<32xf32>)
+        -> tensor<48x32xf32> {
       %s = tpu.dot %x, %w batch [] x [] contract [1] x [0]
-          : (tensor<ROWSx32xf32>, tensor<32x32xf32>) -> tensor<ROWSx32xf32>
-      %r = tpu.broadcast %b [1] : (tensor<32xf32>) -> tensor<ROWSx32xf32>
-      %e = tpu.mul %s, %r : tensor<ROWSx32xf32>
+          : (tensor<48x32xf32>, tensor<32x32xf32>) -> tensor<48x32xf32>
+      %r = tpu.broadcast %b [1] : (tensor<32xf32>) -> tensor<48x32xf32>
+      %e = tpu.mul %s, %r : tensor<48x32xf32>
       %y = tpu.dot %e, %v batch [] x [] contract [1] x [0]
-          : (tensor<ROWSx32xf32>, tensor<32x32xf32>) -> tensor<ROWSx32xf32>
-      return %y : tensor<ROWSx32xf32>
-    })",
-                                               {{"ROWS", std::to_string(rows)}});
+          : (tensor<48x32xf32>, tensor<32x32xf32>) -> tensor<48x32xf32>
+      return %y : tensor<48x32xf32>
+    })";
   const std::vector<TileLoop> loops = LoopsOf(text);
   if (PanelsFirst()) {
     EXPECT_TRUE(loops.empty());

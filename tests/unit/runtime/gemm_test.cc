@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "runtime/host/matrix_library.h"
+#include "tests/unit/runtime/plain_sgemm.h"
 
 namespace tpu::host {
 namespace {
@@ -265,7 +266,7 @@ TEST(Gemm, Triangles) {
   }
 }
 
-// Stands for a BLAS: column-major, checks what it is given, counts itself.
+// Checks what it is given, counts itself.
 std::atomic<int> library_calls{0};
 void CheckedSgemm(const char* ta, const char* tb, const int* m, const int* n, const int* k, const float* alpha,
                   const float* a, const int* lda, const float* b, const int* ldb, const float* beta, float* c,
@@ -274,16 +275,7 @@ void CheckedSgemm(const char* ta, const char* tb, const int* m, const int* n, co
   EXPECT_GE(*lda, *ta == 'N' ? *m : *k);
   EXPECT_GE(*ldb, *tb == 'N' ? *k : *n);
   EXPECT_GE(*ldc, *m);
-  for (int j = 0; j < *n; ++j) {
-    for (int i = 0; i < *m; ++i) {
-      float sum = *beta == 0 ? 0 : *beta * c[i + j * *ldc];
-      for (int p = 0; p < *k; ++p) {
-        sum += *alpha * (*ta == 'N' ? a[i + p * *lda] : a[p + i * *lda]) *
-               (*tb == 'N' ? b[p + j * *ldb] : b[j + p * *ldb]);
-      }
-      c[i + j * *ldc] = sum;
-    }
-  }
+  PlainSgemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
 }
 
 TEST(Gemm, GoesThroughTheLibraryWhenThereIsOne) {
