@@ -4,6 +4,7 @@
 // Compile is called on any thread, several at once.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,13 @@
 #include "runtime/program.h"
 
 namespace tpu {
+
+// Programs for many sizes.
+enum class Families : uint8_t {
+  kNone,
+  kOpen,    // that take what they need for each size, however wide their range is
+  kPadded,  // that take for each what they need for the largest: for a range that is not wide
+};
 
 class CompilerBackend {
  public:
@@ -33,7 +41,7 @@ class CompilerBackend {
   // One program for all values between those of `points` of the size, or the two, in which `fragments`, one at each
   // point and the largest last, are otherwise the same; for Device::LoadFamily. FailedPrecondition where they are
   // compiled differently.
-  virtual bool WritesFamilies() const { return false; }
+  virtual Families families() const { return Families::kNone; }
   virtual absl::StatusOr<Program> CompileFamily(absl::Span<const Fragment> fragments,
                                                 absl::Span<const SizePoint> points) {
     return absl::UnimplementedError("this backend writes no programs for many sizes");

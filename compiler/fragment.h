@@ -68,12 +68,11 @@ struct Call {
   DType promoted = DType::kFloat32;
   // Of the products in it. The embedded device is always at full f32.
   Precision precision = Precision::kHighest;
-  // CompilerBackend::IsBoundary of this call, a stable hash of it, StructureHash, and how large its results are.
+  // CompilerBackend::IsBoundary of this call, StructureHash, and how large its results are.
   bool boundary = false;
   bool is_view = false;  // "tpu::view"
   // Best computed where it is read, so it stays with the next call: a view, or what widens bytes.
   bool held = false;
-  uint64_t content_hash = 0;
   uint64_t structure_hash = 0;
   int64_t result_bytes = 0;
   // At tier 0 too it runs as a program, of its own: the device runs no host kernels in place.

@@ -205,7 +205,7 @@ c10::IValue MapTensors(const c10::IValue& value, ArgumentKind kind, Map map) {
   return list;
 }
 
-// Fills in what follows from the rest: content hash, boundary, and how it runs.
+// Fills in what follows from the rest: structure hash, boundary, and how it runs.
 void FinishCall(Call& call);
 
 // How many calls are kept that no known fragment holds, some 2 to 4 KiB each: an eighth of TORCH_TPU_KNOWN_OPS.

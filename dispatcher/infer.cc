@@ -409,9 +409,6 @@ SignatureRef Infer(const Operator& op, at::ArrayRef<c10::IValue> arguments, cons
 }
 
 void FinishCall(Call& call) {
-  uint64_t h = 1469598103934665603ull;  // FNV-1a: the same in every process
-  for (const char c : call.ToString()) h = (h ^ static_cast<uint8_t>(c)) * 1099511628211ull;
-  call.content_hash = h ^ (h >> 29);
   for (const TensorType& type : call.results) {
     call.value_types.push_back(&InternLayout(type)->type);
     call.result_bytes += type.bytes();

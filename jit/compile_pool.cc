@@ -142,6 +142,23 @@ void CompilePool::WaitFor(const FragmentRef& entry) {
   CountWait(start);
 }
 
+void CompilePool::WaitFor(const FragmentFamily& family) {
+  const auto start = Clock::now();
+  std::unique_lock<std::mutex> lock(mutex_);
+  ++waiters_;
+  while (!stop_ && family.wanted()) {
+    const auto job = absl::c_find_if(queue_, [&](const Job& j) { return j.family.get() == &family; });
+    if (job != queue_.end()) {
+      DoOne(queue_, job, lock);
+    } else {
+      done_.wait(lock);  // a thread of the pool is at it
+    }
+  }
+  --waiters_;
+  lock.unlock();
+  CountWait(start);
+}
+
 void CompilePool::WaitIdle(absl::FunctionRef<bool()> given_up) {
   std::unique_lock<std::mutex> lock(mutex_);
   ++waiters_;
@@ -344,8 +361,10 @@ void CompilePool::DoFamily(FragmentFamily& family) {
     if (known && load(*known).ok()) {
       metrics.disk_cache_hits.fetch_add(1, std::memory_order_relaxed);
     } else {
-      const absl::Status status =
-          load(Compiled(key, [&] { return engine_.backend().CompileFamily(order->fragments, order->points); }));
+      const absl::Status status = load(Compiled(key, [&] {
+        absl::StatusOr<Program> program = engine_.backend().CompileFamily(order->fragments, order->points);
+        return program.ok() ? engine_.device(0).Complete(*std::move(program)) : program;
+      }));
       if (absl::IsCancelled(status)) return;
       record.outcome = status.ok() ? "compiled" : std::string(status.message());
       if (!status.ok()) programs.clear();

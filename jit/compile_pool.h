@@ -47,6 +47,8 @@ class CompilePool {
   // Until the fragment has its program, or will have none: compiled by the caller, whom other programs hold back less
   // than the pool, unless the pool is at it. Called by stream threads.
   void WaitFor(const FragmentRef& entry);
+  // Likewise until no program is wanted of the family.
+  void WaitFor(const FragmentFamily& family);
   // From the disk or the compiler; what is compiled is not kept.
   absl::StatusOr<Program> ProgramOf(const Fragment& fragment, const Tuning& tuning);
   void Store(const Fragment& fragment, const Tuning& tuning, const Program& program);

@@ -19,6 +19,8 @@ namespace {
 
 // What the launches of a fragment that its family's program serves have taken before it gets code for its size alone.
 constexpr int64_t kHotNanoseconds = 300'000'000;
+// Likewise its launches, where that program works on padding, too.
+constexpr int64_t kHotUses = 256;
 
 std::function<std::unique_ptr<Engine>()>& Factory() {
   static auto* factory = new std::function<std::unique_ptr<Engine>()>();
@@ -235,10 +237,13 @@ void Engine::Launched(const FragmentRef& entry) {
     Metrics::Get().memory_cache_hits.fetch_add(1, std::memory_order_relaxed);
     return;
   }
-  const FragmentFamily* family = entry->family.get();
-  const bool served = family != nullptr && !entry->left_out && (family->wanted() || family->ready());
+  const auto hot_of_family = [&] {
+    // Fragments that hand values to one another leave together: else each launch would pad them or cut them.
+    if (backend_->families() == Families::kPadded) return uses >= kHotUses;
+    return entry->profile[1].nanoseconds >= kHotNanoseconds;
+  };
   const bool hot = compile_at_once || fixed() ||
-                   (served ? entry->profile[1].nanoseconds >= kHotNanoseconds : uses >= Flags::Get().compile_after);
+                   (IsServed(*entry) ? hot_of_family() : uses >= Flags::Get().compile_after);
   if (state == State::kNew) {
     entry->state.store(State::kLoading, std::memory_order_release);
     pool_->Submit(entry, hot);
@@ -247,9 +252,15 @@ void Engine::Launched(const FragmentRef& entry) {
   }
 }
 
+bool Engine::IsServed(const FragmentEntry& entry) {
+  const FragmentFamily* family = entry.family.get();
+  return family != nullptr && !entry.left_out && (family->wanted() || family->ready());
+}
+
 void Engine::JoinFamily(const FragmentRef& entry) {
-  if (!backend_->WritesFamilies() || fixed()) return;
-  entry->family = families_.Find(entry->fragment);
+  const Families kind = backend_->families();
+  if (kind == Families::kNone || fixed()) return;
+  entry->family = families_.Find(entry->fragment, kind);
   if (entry->family->Add(entry->fragment)) pool_->Submit(entry->family);
 }
 

@@ -125,6 +125,8 @@ class Engine {
   std::vector<ClusterRecord> Clusters();
   // A fragment was queued: looks for its program, or asks for it, as its use says. Called under the recording lock.
   void Launched(const Ref<FragmentEntry>& entry);
+  // Whether the fragment has, or will have, its family's program.
+  static bool IsServed(const FragmentEntry& entry);
   // A fragment is known from now on. Called under the recording lock.
   void JoinFamily(const Ref<FragmentEntry>& entry);
   CompilePool& pool() { return *pool_; }

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <numeric>
+#include <utility>
 
 #include "absl/container/flat_hash_set.h"
 #include "jit/metrics.h"
@@ -11,13 +13,14 @@ namespace tpu {
 namespace {
 
 constexpr size_t kMostSeen = 12;
-constexpr size_t kMostPrograms = 4;
+constexpr size_t kMostPrograms = 4, kMostSteps = 24;
 constexpr size_t kLeastDistinct = 3;           // values that a size has among those seen
 constexpr size_t kMostCandidates = 4;          // that are tried as the sizes which others follow
 constexpr size_t kLeastFit = 4, kMostFit = 6;  // fragments that a fit is found from; of one size three may do
 // Below the second, a size meets others (heads, channels, pieces) by chance easily; below the first always.
 constexpr int64_t kLeastSize = 3, kSafeSize = 11;
 constexpr int64_t kLeastSpan = 32;  // that a range goes up to
+constexpr int64_t kFirstStep = 16;  // of the ladder: 16, 24, 32, 48, 64, ...
 
 bool IsPrime(int64_t n) {
   for (int64_t d = 2; d * d <= n; ++d) {
@@ -80,6 +83,27 @@ std::optional<std::vector<int64_t>> SizesBetween(int64_t least, int64_t most, Su
   return sizes;
 }
 
+// Values of one size for a program that is made at `most`: that, and three primes below. Nothing: there are none.
+std::optional<std::vector<int64_t>> SizesUpTo(int64_t least, int64_t most, std::vector<int64_t>& taken) {
+  std::vector<int64_t> sizes;
+  for (const int64_t from : {least, (least + most) / 2, (least + 3 * most) / 4}) {
+    int64_t prime = std::max(from, sizes.empty() ? from : sizes.back() + 1);
+    while (!IsPrime(prime) || std::find(taken.begin(), taken.end(), prime) != taken.end()) ++prime;
+    sizes.push_back(prime);
+  }
+  if (sizes.back() >= most) return std::nullopt;
+  taken.insert(taken.end(), sizes.begin(), sizes.end());
+  sizes.push_back(most);
+  return sizes;
+}
+
+// The step of the ladder that holds `size`: at most half as much again.
+int64_t StepOf(int64_t size) {
+  int64_t step = kFirstStep;
+  while (step < size) step *= 2;
+  return step > kFirstStep && step / 4 * 3 >= size ? step / 4 * 3 : step;
+}
+
 // The last element that a view reads is in its source, and is its source's last as in `like`.
 bool ViewsReachAs(const Fragment& like, const Fragment& fragment) {
   const auto left_over = [](const Call& view) {
@@ -129,29 +153,75 @@ bool FragmentFamily::ready() const {
   return !served_.empty();
 }
 
+// A size stands for those that differ from it by a fixed number, too (a length, and one more for what is predicted).
+// Most of them decide, so that fragments that hand values to one another are on the same step.
+SizePoint FragmentFamily::Members::StepOf(const SizePoint& sizes) const {
+  SizePoint step;
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    std::map<int64_t, int> votes;
+    const size_t linear = d == 0 ? 1 : Polynomial::kPowers;
+    for (const Polynomial& number : numbers) {
+      Polynomial rest = number;
+      rest.terms[0] = 0;
+      if (std::exchange(rest.terms[linear], 0) == 1 && rest == Polynomial()) ++votes[number.terms[0]];
+    }
+    const auto more = [](const auto& a, const auto& b) { return a.second < b.second; };
+    const auto most = std::max_element(votes.begin(), votes.end(), more);
+    const int64_t shift = most == votes.end() ? 0 : most->first;
+    step.push_back(tpu::StepOf(sizes[d] + shift) - shift);
+  }
+  return step;
+}
+
 bool FragmentFamily::Add(const Fragment& fragment) {
   Numbers numbers = fragment.Sizes();
   std::lock_guard<std::mutex> lock(mutex_);
   if (wanted_) return false;
   size_t most_sizes = most_sizes_;
-  for (const Served& served : served_) {
-    if (!served.members.Hold(numbers)) continue;
-    const SizePoint sizes = served.members.SizesOf(numbers);
-    if (served.range.Holds(sizes)) return false;
-    if (*std::min_element(sizes.begin(), sizes.end()) >= kLeastSize) {
-      if (served.widest || served.members.range.Holds(sizes)) return false;
-      Want(served.members);
-      wanted_->range.Reach(sizes);
-      return true;
-    }
-    most_sizes = std::min(most_sizes, sizes.size() - 1);  // of two, the one may often be 1
-  }
-  if (most_sizes == 0 || seen_.size() >= kMostSeen || served_.size() >= kMostPrograms) return false;
+  const Answer known = kind_ == Families::kPadded ? AddPadded(numbers) : AddOpen(numbers, &most_sizes);
+  if (known != Answer::kUnknown) return known == Answer::kWanted;
+  const size_t most_programs = kind_ == Families::kPadded ? kMostSteps : kMostPrograms;
+  if (most_sizes == 0 || seen_.size() >= kMostSeen || served_.size() >= most_programs) return false;
   Note(std::move(numbers));
   std::optional<Members> fit = Fit(most_sizes);
   if (!fit) return false;
   Want(*std::move(fit));
   return true;
+}
+
+FragmentFamily::Answer FragmentFamily::AddOpen(const Numbers& numbers, size_t* most_sizes) {
+  for (const Served& served : served_) {
+    if (!served.members.Hold(numbers)) continue;
+    const SizePoint sizes = served.members.SizesOf(numbers);
+    if (served.range.Holds(sizes)) return Answer::kServed;
+    if (*std::min_element(sizes.begin(), sizes.end()) >= kLeastSize) {
+      if (served.widest || served.members.range.Holds(sizes)) return Answer::kServed;
+      Want(served.members);
+      wanted_->range.Reach(sizes);
+      return Answer::kWanted;
+    }
+    *most_sizes = std::min(*most_sizes, sizes.size() - 1);  // of two, the one may often be 1
+  }
+  return Answer::kUnknown;
+}
+
+FragmentFamily::Answer FragmentFamily::AddPadded(const Numbers& numbers) {
+  const Members* members = nullptr;
+  for (const Served& served : served_) {
+    if (!served.members.Hold(numbers)) continue;
+    const SizePoint sizes = served.members.SizesOf(numbers);
+    if (served.step == served.members.StepOf(sizes)) return Answer::kServed;
+    members = &served.members;
+  }
+  if (members == nullptr) return Answer::kUnknown;
+  const SizePoint sizes = members->SizesOf(numbers), step = members->StepOf(sizes);
+  const bool refused = std::find(refused_.begin(), refused_.end(), step) != refused_.end();
+  if (refused || served_.size() >= kMostSteps || *std::min_element(sizes.begin(), sizes.end()) < kLeastSize) {
+    return Answer::kServed;  // by a larger one, or by none
+  }
+  Want(*members);
+  wanted_->range = {sizes, sizes};
+  return Answer::kWanted;
 }
 
 void FragmentFamily::Note(Numbers numbers) {
@@ -243,7 +313,8 @@ std::optional<FragmentFamily::Order> FragmentFamily::OrderFor(const SizePoint& l
       (ViewsReachAs(like, at(sizes)) ? reach : beyond) = sizes[d];
     }
     const std::optional<std::vector<int64_t>> values =
-        SizesBetween(least[d], reach, SumsIn(d, wanted_->numbers), taken);
+        kind_ == Families::kPadded ? SizesUpTo(least[d], reach, taken)
+                                   : SizesBetween(least[d], reach, SumsIn(d, wanted_->numbers), taken);
     if (!values) return std::nullopt;
     order.range.least.push_back(values->front());
     order.range.most.push_back(values->back());
@@ -275,6 +346,12 @@ std::optional<FragmentFamily::Order> FragmentFamily::OrderFor(const SizePoint& l
 
 std::optional<FragmentFamily::Order> FragmentFamily::Take() {
   std::lock_guard<std::mutex> lock(mutex_);
+  std::optional<Order> order = kind_ == Families::kPadded ? TakePadded() : TakeOpen();
+  if (!order) wanted_.reset();
+  return order;
+}
+
+std::optional<FragmentFamily::Order> FragmentFamily::TakeOpen() {
   struct Range {
     bool half;       // of the least that was seen
     int64_t least;   // at least
@@ -298,15 +375,35 @@ std::optional<FragmentFamily::Order> FragmentFamily::Take() {
   } else {
     most_sizes_ = wanted_->places.size() - 1;
   }
-  wanted_.reset();
+  return std::nullopt;
+}
+
+std::optional<FragmentFamily::Order> FragmentFamily::TakePadded() {
+  const SizePoint step = wanted_->StepOf(wanted_->range.most);
+  for (constexpr int64_t kLeast[] = {kLeastSize, kSafeSize}; attempt_ < std::size(kLeast);) {
+    const SizePoint least(step.size(), kLeast[attempt_++]);
+    if (std::optional<Order> order = OrderFor(least, step)) {
+      order->step = step;
+      return order;
+    }
+  }
+  if (Find(*wanted_) == served_.end()) {
+    most_sizes_ = wanted_->places.size() - 1;
+  } else {
+    refused_.push_back(step);
+  }
   return std::nullopt;
 }
 
 void FragmentFamily::Set(const Order& order, std::vector<std::unique_ptr<ExecutableFamily>> programs) {
   std::lock_guard<std::mutex> lock(mutex_);
   auto known = Find(*wanted_);
-  if (known == served_.end()) known = served_.insert(known, Served());
-  *known = {*std::move(wanted_), order.range, std::move(programs)};
+  if (kind_ == Families::kPadded) {
+    known = std::find_if(known, served_.end(), [&](const Served& s) { return s.range.Holds(order.range.most); });
+  }
+  if (known == served_.end() || kind_ == Families::kPadded) known = served_.insert(known, Served());
+  *known = {*std::move(wanted_), order.range, std::move(programs), order.step};
+  if (kind_ == Families::kPadded) version_.fetch_add(1, std::memory_order_release);
   wanted_.reset();
 }
 
@@ -322,7 +419,7 @@ std::unique_ptr<Executable> FragmentFamily::At(const Fragment& fragment, int dev
   return nullptr;
 }
 
-std::shared_ptr<FragmentFamily> FamilyTable::Find(const Fragment& fragment) {
+std::shared_ptr<FragmentFamily> FamilyTable::Find(const Fragment& fragment, Families kind) {
   std::string key = fragment.StructureKey();
   std::lock_guard<std::mutex> lock(mutex_);
   if (families_.size() >= sweep_at_) {
@@ -332,7 +429,7 @@ std::shared_ptr<FragmentFamily> FamilyTable::Find(const Fragment& fragment) {
   std::weak_ptr<FragmentFamily>& known = families_[std::move(key)];
   std::shared_ptr<FragmentFamily> family = known.lock();
   if (!family) {
-    family = std::make_shared<FragmentFamily>(fragment);
+    family = std::make_shared<FragmentFamily>(fragment, kind);
     Metrics::Get().fragment_families.fetch_add(1, std::memory_order_relaxed);
     known = family;
   }

@@ -5,8 +5,11 @@
 // run by it from their first launch on, without a compiler, until one of them is so hot that it gets code of its own.
 // Sizes beyond the range ask for a wider one; a second size that begins to change asks for a program for both, while
 // the one for the first size goes on serving. Any thread.
+// Where programs take for each size what they need for the largest (Families::kPadded), there is one for each step of a
+// ladder of sizes, made when a size is first met whose step has none; a larger one serves meanwhile.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -17,6 +20,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/types/span.h"
+#include "compiler/backend.h"
 #include "compiler/fragment.h"
 #include "runtime/device.h"
 #include "runtime/polynomial.h"
@@ -30,9 +34,10 @@ class FragmentFamily {
     std::vector<Fragment> fragments;
     std::vector<SizePoint> points;
     SizeRange range;
+    SizePoint step;  // of the ladder, that it is made for
   };
 
-  explicit FragmentFamily(Fragment first) : first_(std::move(first)) {}
+  explicit FragmentFamily(Fragment first, Families kind = Families::kOpen) : first_(std::move(first)), kind_(kind) {}
 
   // Takes note of a new fragment. True when the pool should be asked to make a program.
   bool Add(const Fragment& fragment);
@@ -43,6 +48,8 @@ class FragmentFamily {
 
   bool wanted() const;  // a program is to be made
   bool ready() const;   // one has been
+  // Changes with every program that may be closer to sizes which another serves already.
+  uint32_t version() const { return version_.load(std::memory_order_acquire); }
   // For a fragment of this family; nullptr where no program serves it (yet).
   std::unique_ptr<Executable> At(const Fragment& fragment, int device);
 
@@ -56,11 +63,14 @@ class FragmentFamily {
 
     SizePoint SizesOf(const Numbers& of) const;
     bool Hold(const Numbers& of) const;  // within the range or not
+    // The sizes at the step of the ladder that these are on.
+    SizePoint StepOf(const SizePoint& sizes) const;
   };
   struct Served {
     Members members;
     SizeRange range;                                          // that the programs serve
     std::vector<std::unique_ptr<ExecutableFamily>> programs;  // by device
+    SizePoint step;                                           // of the ladder
     bool widest = false;                                      // there is none for a wider range
   };
 
@@ -69,6 +79,11 @@ class FragmentFamily {
     attempt_ = 0;
   }
   std::vector<Served>::iterator Find(const Members& members);
+  enum class Answer : uint8_t { kServed, kWanted, kUnknown };
+  Answer AddOpen(const Numbers& numbers, size_t* most_sizes);
+  Answer AddPadded(const Numbers& numbers);
+  std::optional<Order> TakeOpen();
+  std::optional<Order> TakePadded();
   void Note(Numbers numbers);
   std::optional<Members> Fit(size_t most_sizes) const;
   std::optional<Members> FitThrough(absl::Span<const Numbers* const> those, size_t sizes) const;
@@ -76,19 +91,22 @@ class FragmentFamily {
 
   mutable std::mutex mutex_;
   const Fragment first_;
+  const Families kind_;
   std::vector<Numbers> seen_;      // those that no program served
   std::vector<size_t> like_;       // by place: the first that has the same number in all of those
   std::vector<size_t> distinct_;   // the places that are the first
   size_t most_sizes_ = 2;          // that a program may yet be made for
   std::optional<Members> wanted_;  // a program is to be made for them
   size_t attempt_ = 0;
-  std::vector<Served> served_;
+  std::vector<Served> served_;      // of those for equal members, the smaller ones first
+  std::atomic<uint32_t> version_{0};
+  std::vector<SizePoint> refused_;  // steps of the ladder for which there is no program
 };
 
 // The families of the fragments that are known.
 class FamilyTable {
  public:
-  std::shared_ptr<FragmentFamily> Find(const Fragment& fragment);
+  std::shared_ptr<FragmentFamily> Find(const Fragment& fragment, Families kind);
 
  private:
   std::mutex mutex_;

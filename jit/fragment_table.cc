@@ -48,7 +48,7 @@ void Analyse(FragmentEntry& entry) {
 
 }  // namespace
 
-FragmentEntry::FragmentEntry(int devices) : executables(devices) {}
+FragmentEntry::FragmentEntry(int devices) : executables(devices), family_version_(devices) {}
 
 FragmentEntry::~FragmentEntry() {
   for (auto& e : executables) delete e.load();
@@ -56,25 +56,32 @@ FragmentEntry::~FragmentEntry() {
 
 Executable* FragmentEntry::ExecutableFor(int device) {
   Executable* executable = executables[device].load(std::memory_order_acquire);
-  if (executable != nullptr || !family) return executable;
+  if (!family) return executable;
+  const uint32_t version = family->version();
+  const bool asked = family_version_[device].load(std::memory_order_relaxed) == version;
+  if (executable != nullptr && (asked || state.load(std::memory_order_acquire) == State::kReady)) return executable;
   std::unique_ptr<Executable> of_family = family->At(fragment, device);
   if (!of_family) {
     if (!family->wanted()) left_out.store(true, std::memory_order_relaxed);
-    return nullptr;
+    return executable;
   }
-  if (executables[device].compare_exchange_strong(executable, of_family.get())) {
-    executable = of_family.release();
-    left_out.store(false, std::memory_order_relaxed);
-    Metrics::Get().sizes_served.fetch_add(1, std::memory_order_relaxed);
-  }
-  return executable;
+  Executable* const before = executable;
+  if (!executables[device].compare_exchange_strong(executable, of_family.get())) return executable;
+  family_version_[device].store(version, std::memory_order_relaxed);
+  Keep(std::unique_ptr<Executable>(before));
+  left_out.store(false, std::memory_order_relaxed);
+  if (before == nullptr) Metrics::Get().sizes_served.fetch_add(1, std::memory_order_relaxed);
+  return of_family.release();
 }
 
 void FragmentEntry::Install(int device, std::unique_ptr<Executable> executable) {
-  std::unique_ptr<Executable> old(executables[device].exchange(executable.release(), std::memory_order_acq_rel));
-  if (!old) return;
+  Keep(std::unique_ptr<Executable>(executables[device].exchange(executable.release(), std::memory_order_acq_rel)));
+}
+
+void FragmentEntry::Keep(std::unique_ptr<Executable> replaced) {
+  if (!replaced) return;
   std::lock_guard<std::mutex> lock(mutex_);
-  replaced_.push_back(std::move(old));
+  replaced_.push_back(std::move(replaced));
 }
 
 std::vector<KernelTime> FragmentEntry::KernelTimes() const {

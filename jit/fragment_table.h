@@ -57,7 +57,7 @@ struct FragmentEntry final : RefCounted<FragmentEntry> {
   // The fragments that differ from this one in a size, and may have a program for it; null where the backend writes
   // none.
   std::shared_ptr<FragmentFamily> family;
-  // The executable, its family's where it has none of its own (yet); nullptr: none.
+  // The executable, the closest of its family's where it has none of its own (yet); nullptr: none.
   Executable* ExecutableFor(int device);
   // Its family has a program, but none for this fragment.
   std::atomic<bool> left_out{false};
@@ -84,6 +84,9 @@ struct FragmentEntry final : RefCounted<FragmentEntry> {
   void Forget(const absl::flat_hash_set<const FragmentEntry*>& gone);
 
  private:
+  void Keep(std::unique_ptr<Executable> replaced);
+
+  std::vector<std::atomic<uint32_t>> family_version_;  // by device: of the family, when it was last asked
   std::mutex mutex_;
   std::vector<std::unique_ptr<Executable>> replaced_;  // launches may still run them; guarded by mutex_
 };

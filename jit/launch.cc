@@ -90,6 +90,10 @@ void Launch::Run() {
   const std::atomic<Executable*>& own = entry_->executables[device];
   if (fixed && own.load(std::memory_order_acquire) == nullptr) engine_.pool().WaitFor(entry_);
   Executable* executable = fixed ? own.load(std::memory_order_acquire) : entry_->ExecutableFor(device);
+  if (executable == nullptr && !fixed && !stream_.device()->host_addressable() && Engine::IsServed(*entry_)) {
+    engine_.pool().WaitFor(*entry_->family);  // sooner there than programs for each operation
+    executable = entry_->ExecutableFor(device);
+  }
   Metrics& metrics = Metrics::Get();
   const bool compiled = executable != nullptr && sound && CheckNotEnding().ok();
   Tuner::Turn turn;

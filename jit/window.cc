@@ -14,9 +14,9 @@ namespace {
 
 // A library call in front of which this many operations wait starts a new fragment: enough to be worth a launch.
 constexpr size_t kOpsBeforeBoundary = 16;
-// Without library calls, fragments end after a call whose content hash says so, once this long.
+// Without library calls, fragments end after a call whose structure says so, once this long: at all sizes alike.
 constexpr size_t kOpsBeforeContent = 128;
-constexpr uint64_t kContentMask = 7;
+constexpr uint64_t kStructureMask = 7;
 // The part of the device's memory that a window's results may need, were all of them kept.
 constexpr int64_t kShareOfMemory = 2;
 // Values kept for the next fragment.
@@ -74,7 +74,7 @@ void Window::Record(const CallRef& call, absl::Span<const Operand> operands, abs
     const size_t n = PartNodes();
     if (n >= static_cast<size_t>(Flags::Get().window_ops)) {
       if (!PassSeam()) CutLocked(CutReason::kBound, call->op);
-    } else if (call->alone || (n >= kOpsBeforeContent && (call->content_hash & kContentMask) == 0)) {
+    } else if (call->alone || (n >= kOpsBeforeContent && (call->structure_hash & kStructureMask) == 0)) {
       if (!PassSeam()) CutLocked(CutReason::kContent, call->op);
     } else if (engine_.mode() != Mode::kFused) {
       CutLocked(CutReason::kMode, call->op);
@@ -272,7 +272,7 @@ void Window::CutLocked(CutReason reason, const std::string& what, const std::str
   Join(entry);
   if (!outputs_.empty()) {
     TagForJoin(*entry);
-    if (inserted && !engine_.fixed()) engine_.pool().Prepare(*entry, *stream_.device());
+    if (inserted && !engine_.fixed() && !Engine::IsServed(*entry)) engine_.pool().Prepare(*entry, *stream_.device());
     Launch(entry, std::move(inputs_), outputs_, 0, awaited);
   } else {
     tagged_ = 0;

@@ -31,7 +31,7 @@ class HostBackend : public CompilerBackend {
                                     absl::Span<const KernelTime> measured) const override {
     return host::Candidates(program, tuning, measured);
   }
-  bool WritesFamilies() const override { return true; }
+  Families families() const override { return Families::kOpen; }
   absl::StatusOr<Program> CompileFamily(absl::Span<const Fragment> fragments,
                                         absl::Span<const SizePoint> points) override {
     mlir::MLIRContext context(mlir::MLIRContext::Threading::DISABLED);

@@ -9,7 +9,7 @@
 
 namespace tpu::stablehlo {
 
-void BuildStablehloPipeline(mlir::OpPassManager& passes) {
+void AddPrimitivePasses(mlir::OpPassManager& passes) {
   mlir::OpPassManager& function = passes.nest<mlir::func::FuncOp>();
   // Calls become primitives first: everything below sees only those and the calls that stay calls.
   function.addPass(CreateLowerAtenPass(/*host_kernels=*/false));
@@ -17,6 +17,10 @@ void BuildStablehloPipeline(mlir::OpPassManager& passes) {
   function.addPass(CreateDecomposeWindowsPass(/*indices_only=*/true));
   // Folds casts and constants, while functions are still one op each.
   function.addPass(mlir::createCanonicalizerPass());
+}
+
+void AddTargetPasses(mlir::OpPassManager& passes) {
+  mlir::OpPassManager& function = passes.nest<mlir::func::FuncOp>();
   // Then what StableHLO has no operation for, or defines otherwise.
   function.addPass(CreateExpandFloat8Pass());
   function.addPass(CreateExpandMathPass());

@@ -7,7 +7,9 @@
 
 namespace tpu::stablehlo {
 
-// aten calls -> primitives that EmitModule takes.
-void BuildStablehloPipeline(mlir::OpPassManager& passes);
+// aten calls -> primitives.
+void AddPrimitivePasses(mlir::OpPassManager& passes);
+// Primitives -> those that EmitModule takes.
+void AddTargetPasses(mlir::OpPassManager& passes);
 
 }  // namespace tpu::stablehlo

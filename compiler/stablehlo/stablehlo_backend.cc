@@ -1,15 +1,22 @@
 #include "compiler/stablehlo/stablehlo_backend.h"
 
+#include <optional>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "compiler/aten/registry.h"
 #include "compiler/build_id.h"
 #include "compiler/import/import.h"
 #include "compiler/passes/run_passes.h"
 #include "compiler/stablehlo/emit.h"
 #include "compiler/stablehlo/exchange.h"
+#include "compiler/stablehlo/pad_sizes.h"
 #include "compiler/stablehlo/pipeline.h"
 #include "mlir/IR/MLIRContext.h"
 #include "mlir/Pass/PassManager.h"
+#include "mlir/Transforms/Passes.h"
+#include "runtime/pjrt/padded.h"
 
 namespace tpu::stablehlo {
 namespace {
@@ -24,6 +31,18 @@ class StablehloBackend : public CompilerBackend {
   absl::StatusOr<Program> CompileExchange(const Exchange& exchange) override {
     return stablehlo::CompileExchange(exchange);
   }
+  Families families() const override { return Families::kPadded; }
+  absl::StatusOr<Program> CompileFamily(absl::Span<const Fragment> fragments,
+                                        absl::Span<const SizePoint> points) override {
+    mlir::MLIRContext context(mlir::MLIRContext::Threading::DISABLED);
+    std::vector<mlir::OwningOpRef<mlir::ModuleOp>> owned;
+    std::vector<mlir::ModuleOp> modules;
+    for (const Fragment& fragment : fragments) {
+      owned.push_back(ImportFragment(context, fragment));
+      modules.push_back(*owned.back());
+    }
+    return CompilePadded(modules, points, fragments.back().StableKey());
+  }
   bool HoldsCalls() const override { return false; }
   bool CanLower(const Call& call) const override { return aten::CanLower(call, /*host_kernels=*/false); }
   std::vector<TensorType> Bounds(const Call& call) const override { return aten::Bounds(call, false); }
@@ -32,21 +51,20 @@ class StablehloBackend : public CompilerBackend {
   std::string Fingerprint() const override { return absl::StrCat("stablehlo-", BuildId()); }
 };
 
-}  // namespace
-
-absl::StatusOr<Program> CompileModule(mlir::ModuleOp module, const std::string& name) {
-  mlir::PassManager passes(module.getContext());
-  BuildStablehloPipeline(passes);
-  if (absl::Status status = RunPasses(passes, module, name); !status.ok()) return status;
+absl::StatusOr<mlir::func::FuncOp> FunctionOf(mlir::ModuleOp module) {
   auto functions = module.getOps<mlir::func::FuncOp>();
   if (functions.empty()) return absl::InvalidArgumentError("no function in the module");
-  mlir::func::FuncOp function = *functions.begin();
+  return *functions.begin();
+}
+
+absl::StatusOr<pjrt::Module> Emit(mlir::func::FuncOp function, const std::string& name) {
   absl::StatusOr<pjrt::Module> emitted = EmitModule(function);
-  if (!emitted.ok()) return emitted.status();
-  DumpStage(name, "stablehlo.mlir", emitted->text);
-  Program program;
-  program.format = pjrt::kFormat;
-  program.bytes = emitted->Serialize();
+  if (emitted.ok()) DumpStage(name, "stablehlo.mlir", emitted->text);
+  return emitted;
+}
+
+Program ProgramOf(mlir::func::FuncOp function, const char* format, std::string bytes) {
+  Program program{format, std::move(bytes), {}, {}};
   for (mlir::Type type : function.getArgumentTypes()) {
     program.inputs.push_back(ir::FromMlir(mlir::cast<mlir::RankedTensorType>(type)));
   }
@@ -54,6 +72,73 @@ absl::StatusOr<Program> CompileModule(mlir::ModuleOp module, const std::string& 
     program.outputs.push_back(ir::FromMlir(mlir::cast<mlir::RankedTensorType>(type)));
   }
   return program;
+}
+
+// How the dims of arguments or results follow the sizes.
+absl::StatusOr<std::vector<pjrt::PaddedDims>> DimsOf(
+    absl::Span<const mlir::func::FuncOp> functions, absl::Span<const SizePoint> points,
+    llvm::function_ref<llvm::ArrayRef<mlir::Type>(mlir::func::FuncOp)> types_of) {
+  std::vector<pjrt::PaddedDims> all;
+  const llvm::ArrayRef<mlir::Type> like = types_of(functions.front());
+  for (size_t v = 0; v < like.size(); ++v) {
+    pjrt::PaddedDims& dims = all.emplace_back();
+    for (int64_t d = 0; d < mlir::cast<mlir::RankedTensorType>(like[v]).getRank(); ++d) {
+      std::vector<int64_t> sizes;
+      for (mlir::func::FuncOp function : functions) {
+        sizes.push_back(mlir::cast<mlir::RankedTensorType>(types_of(function)[v]).getDimSize(d));
+      }
+      const std::optional<Polynomial> dim = Polynomial::Through(points, sizes);
+      if (!dim) return absl::FailedPreconditionError("a dim follows no polynomial of the sizes");
+      dims.push_back(*dim);
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+absl::StatusOr<Program> CompileModule(mlir::ModuleOp module, const std::string& name) {
+  mlir::PassManager passes(module.getContext());
+  AddPrimitivePasses(passes);
+  AddTargetPasses(passes);
+  if (absl::Status status = RunPasses(passes, module, name); !status.ok()) return status;
+  absl::StatusOr<mlir::func::FuncOp> function = FunctionOf(module);
+  if (!function.ok()) return function.status();
+  absl::StatusOr<pjrt::Module> emitted = Emit(*function, name);
+  if (!emitted.ok()) return emitted.status();
+  return ProgramOf(*function, pjrt::kFormat, emitted->Serialize());
+}
+
+absl::StatusOr<Program> CompilePadded(absl::Span<const mlir::ModuleOp> modules, absl::Span<const SizePoint> points,
+                                      const std::string& name) {
+  std::vector<mlir::func::FuncOp> functions;
+  for (size_t i = 0; i < modules.size(); ++i) {
+    mlir::ModuleOp module = modules[i];
+    mlir::PassManager passes(module.getContext());
+    AddPrimitivePasses(passes);
+    absl::StatusOr<mlir::func::FuncOp> function = FunctionOf(module);
+    if (!function.ok()) return function.status();
+    const std::string at = absl::StrCat(name, "-", absl::StrJoin(points[i], "-"));
+    if (absl::Status status = RunPasses(passes, module, at); !status.ok()) {
+      return absl::FailedPreconditionError(absl::StrCat("at size ", absl::StrJoin(points[i], " by "), ": ", status.message()));
+    }
+    functions.push_back(*function);
+  }
+  absl::StatusOr<std::vector<pjrt::PaddedDims>> inputs = DimsOf(functions, points, [](mlir::func::FuncOp f) { return f.getFunctionType().getInputs(); });
+  if (!inputs.ok()) return inputs.status();
+  absl::StatusOr<std::vector<pjrt::PaddedDims>> outputs = DimsOf(functions, points, [](mlir::func::FuncOp f) { return f.getFunctionType().getResults(); });
+  if (!outputs.ok()) return outputs.status();
+  if (absl::Status status = PadSizes(functions, points); !status.ok()) return status;
+  mlir::ModuleOp largest = modules.back();
+  mlir::PassManager passes(largest.getContext());
+  passes.addNestedPass<mlir::func::FuncOp>(mlir::createCSEPass());
+  AddTargetPasses(passes);
+  if (absl::Status status = RunPasses(passes, largest, name + "-padded"); !status.ok()) return status;
+  absl::StatusOr<pjrt::Module> emitted = Emit(functions.back(), name + "-padded");
+  if (!emitted.ok()) return emitted.status();
+  pjrt::PaddedModule padded{*std::move(emitted), {}, *std::move(inputs), *std::move(outputs)};
+  for (const SizePoint& point : points) padded.range.Reach(point);
+  return ProgramOf(functions.back(), pjrt::kPaddedFormat, padded.Serialize());
 }
 
 std::unique_ptr<CompilerBackend> MakeStablehloBackend() { return std::make_unique<StablehloBackend>(); }

@@ -15,5 +15,9 @@ std::unique_ptr<CompilerBackend> MakeStablehloBackend();
 
 // The module's one function as a program. `name` names dumps.
 absl::StatusOr<Program> CompileModule(mlir::ModuleOp module, const std::string& name);
+// One function at these sizes, the largest last, as a program for values that are padded up to these: of format
+// "stablehlo-padded" (runtime/pjrt/padded.h). FailedPrecondition where there is none.
+absl::StatusOr<Program> CompilePadded(absl::Span<const mlir::ModuleOp> modules, absl::Span<const SizePoint> points,
+                                      const std::string& name);
 
 }  // namespace tpu::stablehlo

@@ -17,6 +17,7 @@
 #include "runtime/pjrt/flight.h"
 #include "runtime/pjrt/memory.h"
 #include "runtime/pjrt/module.h"
+#include "runtime/pjrt/padded.h"
 
 namespace tpu::pjrt {
 
@@ -40,14 +41,17 @@ struct Held {
   std::shared_ptr<Place> place;
   PJRT_Buffer* handle = nullptr;
   TensorType type;
+  TensorType stored;    // of the handle: `type`, or one with larger dims, of which those of `type` come first
   int64_t charged = 0;  // bytes of `memory` that it gives back; moved to the output that is written over it
   FlightRef maker;      // the launch that it is a result of; null: an upload
 
   ~Held();
 };
 inline Held& HeldBy(const BufferRef& buffer) { return *static_cast<Held*>(buffer->data()); }
-BufferRef MakeBuffer(std::shared_ptr<Place> place, PJRT_Buffer* handle, const TensorType& type, int64_t charged,
-                     FlightRef maker = nullptr);
+BufferRef MakeBuffer(std::shared_ptr<Place> place, PJRT_Buffer* handle, const TensorType& type,
+                     const TensorType& stored, int64_t charged, FlightRef maker = nullptr);
+// Its elements, row-major, once it has them.
+absl::Status ToHost(const Held& held, void* destination);
 
 // What a launch reads on one device.
 struct Operands {
@@ -56,12 +60,18 @@ struct Operands {
   FlightRefs before;  // launches that made them and may not have ended
   FlightRef failed;   // one that has, with an error
 
-  // Each is of the type that the program takes.
-  absl::Status Collect(Place& place, absl::Span<const Argument> inputs, absl::Span<const TensorType> types);
+  // More of them. Each is of the type that the program takes; those that are not stored as it takes them go by way of
+  // the host.
+  absl::Status Collect(const std::shared_ptr<Place>& place, absl::Span<const Argument> inputs,
+                       absl::Span<const TensorType> types, absl::Span<const TensorType> stored);
 };
 
 // Parsed, and sound for the program's signature.
 absl::StatusOr<Module> ModuleOf(const Program& program);
 absl::StatusOr<std::unique_ptr<Executable>> LoadModule(std::shared_ptr<Place> place, const Program& program);
+// Of format kPaddedFormat.
+absl::StatusOr<PaddedModule> PaddedModuleOf(const Program& program);
+absl::StatusOr<std::unique_ptr<ExecutableFamily>> LoadPaddedModule(std::shared_ptr<Place> place,
+                                                                   const Program& program);
 
 }  // namespace tpu::pjrt

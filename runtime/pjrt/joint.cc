@@ -39,7 +39,7 @@ absl::Status JointModule::Launch(absl::Span<const Share> shares) {
                                                      share.outputs.size(), " outputs of a program with ",
                                                      inputs_.size(), " and ", outputs_.size()));
     }
-    if (absl::Status s = in[d].Collect(*places_[d], share.inputs, inputs_); !s.ok()) return s;
+    if (absl::Status s = in[d].Collect(places_[d], share.inputs, inputs_, inputs_); !s.ok()) return s;
     before.insert(before.end(), in[d].before.begin(), in[d].before.end());
     if (in[d].failed != nullptr) failed = in[d].failed;
   }
@@ -54,7 +54,7 @@ absl::Status JointModule::Launch(absl::Span<const Share> shares) {
     for (const TensorType& type : outputs_) {
       const int64_t bytes = failed != nullptr ? 0 : static_cast<int64_t>(type.bytes());
       if (absl::Status s = places_[d]->memory->Take(bytes); !s.ok()) return s;
-      made.push_back(MakeBuffer(places_[d], nullptr, type, bytes, all));
+      made.push_back(MakeBuffer(places_[d], nullptr, type, type, bytes, all));
     }
   }
   if (failed == nullptr) {

@@ -20,24 +20,6 @@
 namespace tpu::pjrt {
 namespace {
 
-// Row-major, whatever the device's own layout.
-absl::Status ToHost(const Client& client, const Held& held, void* destination) {
-  absl::InlinedVector<int64_t, 8> minor_to_major;
-  for (int64_t d = static_cast<int64_t>(held.type.dims.size()); d-- > 0;) minor_to_major.push_back(d);
-  auto layout = Sized<PJRT_Buffer_MemoryLayout>(PJRT_Buffer_MemoryLayout_STRUCT_SIZE);
-  layout.type = PJRT_Buffer_MemoryLayout_Type_Tiled;
-  layout.tiled = Sized<PJRT_Buffer_MemoryLayout_Tiled>(PJRT_Buffer_MemoryLayout_Tiled_STRUCT_SIZE);
-  layout.tiled.minor_to_major = minor_to_major.data();
-  layout.tiled.minor_to_major_size = minor_to_major.size();
-  auto args = TPU_PJRT_ARGS(PJRT_Buffer_ToHostBuffer);
-  args.src = held.handle;
-  args.host_layout = &layout;
-  args.dst = destination;
-  args.dst_size = held.type.bytes();
-  if (absl::Status s = TPU_PJRT_CALL(client.api(), PJRT_Buffer_ToHostBuffer, args); !s.ok()) return s;
-  return client.api().Await(args.event);
-}
-
 // Versions that plugins tell may be the same for many builds: the file's size and time, too.
 std::string BuildOf(const std::string& path) {
   struct stat file = {};
@@ -86,7 +68,7 @@ class PjrtDevice final : public Device {
       place_->memory->Free(bytes);
       return handle.status();
     }
-    return MakeBuffer(place_, *handle, type, bytes);
+    return MakeBuffer(place_, *handle, type, type, bytes);
   }
 
   absl::Status CopyToHost(const BufferRef& source, void* destination, size_t bytes) override {
@@ -98,9 +80,9 @@ class PjrtDevice final : public Device {
     if (bytes == 0) return absl::OkStatus();
     if (absl::Status s = Wait(source); !s.ok()) return s;
     const Held& held = HeldBy(source);
-    if (bytes == source->bytes()) return ToHost(*place_->client, held, destination);
+    if (bytes == source->bytes()) return ToHost(held, destination);
     std::string whole(source->bytes(), '\0');
-    if (absl::Status s = ToHost(*place_->client, held, whole.data()); !s.ok()) return s;
+    if (absl::Status s = ToHost(held, whole.data()); !s.ok()) return s;
     std::memcpy(destination, whole.data(), bytes);
     return absl::OkStatus();
   }
@@ -113,19 +95,15 @@ class PjrtDevice final : public Device {
   bool Idle(const Stream* stream) override { return place_->flights.AllReady(stream); }
 
   absl::StatusOr<Program> Complete(Program program) override {
-    absl::StatusOr<Module> module = Module::Parse(program.bytes);
-    if (!module.ok()) return module.status();
-    if (module->results > 0 && module->executable.empty()) {
-      absl::StatusOr<std::string> executable = place_->client->Compile(module->text);
-      if (!executable.ok()) return executable.status();
-      module->executable = *std::move(executable);
-    }
-    program.bytes = module->Serialize();
-    return program;
+    if (program.format == kPaddedFormat) return Completed<PaddedModule>(std::move(program));
+    return Completed<Module>(std::move(program));
   }
 
   absl::StatusOr<std::unique_ptr<Executable>> Load(const Program& program) override {
     return LoadModule(place_, program);
+  }
+  absl::StatusOr<std::unique_ptr<ExecutableFamily>> LoadFamily(const Program& program) override {
+    return LoadPaddedModule(place_, program);
   }
   absl::StatusOr<std::unique_ptr<JointExecutable>> LoadJoint(const Program& program,
                                                              absl::Span<Device* const> devices) override {
@@ -151,6 +129,23 @@ class PjrtDevice final : public Device {
   void EmptyCache() override {}
 
  private:
+  static Module& In(Module& module) { return module; }
+  static Module& In(PaddedModule& padded) { return padded.module; }
+
+  template <typename Format>
+  absl::StatusOr<Program> Completed(Program program) {
+    absl::StatusOr<Format> parsed = Format::Parse(program.bytes);
+    if (!parsed.ok()) return parsed.status();
+    Module& module = In(*parsed);
+    if (module.results > 0 && module.executable.empty()) {
+      absl::StatusOr<std::string> executable = place_->client->Compile(module.text);
+      if (!executable.ok()) return executable.status();
+      module.executable = *std::move(executable);
+    }
+    program.bytes = parsed->Serialize();
+    return program;
+  }
+
   const int index_;
   const std::shared_ptr<Place> place_;
 };

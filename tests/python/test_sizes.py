@@ -1,4 +1,7 @@
-"""Programs whose sizes change: one program for all of them, made in the background, right at every one."""
+"""Programs whose sizes change: one program for all of them, made in the background, right at every one.
+
+Behind a PJRT plugin it works on padded values: there each step of a ladder of sizes has one.
+"""
 
 import re
 import time
@@ -6,9 +9,9 @@ import time
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import assert_same, run_python
+from helpers import EMBEDDED, assert_same, run_python
 
-pytestmark = pytest.mark.embedded_only(reason="programs for many sizes are the embedded device's")
+one_program = pytest.mark.embedded_only(reason="how many programs there are for sizes that are not padded")
 
 
 @pytest.fixture(autouse=True)
@@ -92,8 +95,10 @@ def halves(size, device):
 def test_one_program_serves_many_sizes(function):
     families, distinct = counted("fragment_families"), counted("fragments_distinct")
     compiles, served = run_at(function, SIZES, rtol=1e-4, atol=1e-5)
-    assert counted("fragment_families") - families <= compiles < counted("fragments_distinct") - distinct
     assert served >= len(SIZES) - 3
+    if not EMBEDDED:  # single operations are programs, too
+        return
+    assert counted("fragment_families") - families <= compiles < counted("fragments_distinct") - distinct
     assert compiles <= (5 if function is joined else 3)  # whose roll is another program at the smallest sizes
 
 
@@ -108,7 +113,8 @@ def test_squares():
         return torch.softmax(x @ x.transpose(1, 2), -1).tril()
 
     compiles, served = run_at(scores, SIZES, rtol=1e-4, atol=1e-5)
-    assert served >= len(SIZES) - 4 and compiles <= 3
+    assert served >= len(SIZES) - 4
+    assert compiles <= 3 or not EMBEDDED
 
 
 def test_training_at_changing_lengths():
@@ -140,7 +146,7 @@ def test_sizes_beyond_the_range_widen_it():
 
     compiles, served = run_at(double, (20, 23, 29, 31, 5000, 9000, 6000, 2, 1), rtol=1e-4, atol=1e-6)
     assert served >= 3  # 31, and two beyond
-    assert compiles <= 6  # a range, a wider one, and what was tried for them
+    assert compiles <= 6 or not EMBEDDED  # a range, a wider one, and what was tried for them
 
 
 PAIRS = ((4, 20), (7, 33), (12, 47), (5, 64), (16, 51), (9, 90), (24, 25), (6, 31), (30, 128), (11, 70), (50, 50))
@@ -180,7 +186,7 @@ def spread(sizes, device):
 @pytest.mark.parametrize("function", [perceptron, outer, scores, heads, pieced, spread])
 def test_one_program_serves_pairs_of_sizes(function):
     compiles, served = run_at(function, PAIRS, rtol=1e-4, atol=1e-5)
-    assert compiles <= 5
+    assert compiles <= 5 or not EMBEDDED
     assert served >= len(PAIRS) - 4
 
 
@@ -195,6 +201,7 @@ def test_any_pairs_of_sizes(function):
     assert served >= 8
 
 
+@one_program
 def test_a_second_size_begins_to_change():
     """The program for the one goes on serving what it serves."""
 
@@ -251,10 +258,11 @@ def test_a_training_step_at_pairs_of_sizes():
     assert_same(list(model.parameters()), list(twin.parameters()), rtol=1e-3, atol=1e-5)
     compiles, families = counted("compiles") - compiles, counted("fragment_families") - families
     distinct = counted("fragments_distinct") - distinct
-    assert compiles <= 6 * families < distinct
+    assert compiles <= 6 * families < distinct or not EMBEDDED
     assert counted("sizes_served") - served >= 0.5 * distinct
 
 
+@one_program
 def test_a_size_that_is_hot_gets_code_of_its_own():
     """Which gives the very same elements."""
 

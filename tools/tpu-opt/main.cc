@@ -25,7 +25,8 @@ int EmitStablehlo(const mlir::DialectRegistry& registry, const char* file) {
   mlir::OwningOpRef<mlir::ModuleOp> module = mlir::parseSourceFile<mlir::ModuleOp>(file, &context);
   if (!module) return 1;
   mlir::PassManager passes(&context);
-  tpu::stablehlo::BuildStablehloPipeline(passes);
+  tpu::stablehlo::AddPrimitivePasses(passes);
+  tpu::stablehlo::AddTargetPasses(passes);
   absl::Status status = tpu::RunPasses(passes, *module, "tpu-opt");
   if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
   int failed = status.ok() ? 0 : 1;

@@ -128,7 +128,7 @@ const TensorType kType{DType::kFloat32, {1}};
 CallRef MakeBinary(const std::string& op, bool boundary) {
   auto call = MakeCall(op, 2, kType);
   call->boundary = boundary;
-  call->content_hash = 1;
+  call->structure_hash = 1;
   return call;
 }
 const CallRef kAdd = MakeBinary("test::add", false), kMultiply = MakeBinary("test::multiply", false),
