@@ -259,7 +259,7 @@ bool Engine::IsServed(const FragmentEntry& entry) {
 
 void Engine::JoinFamily(const FragmentRef& entry) {
   const Families kind = backend_->families();
-  if (kind == Families::kNone || fixed()) return;
+  if (kind == Families::kNone || UpdateFixed()) return;
   entry->family = families_.Find(entry->fragment, kind);
   if (entry->family->Add(entry->fragment)) pool_->Submit(entry->family);
 }
