@@ -2,6 +2,7 @@
 
 import ctypes
 import functools
+import os
 import weakref
 
 import torch
@@ -16,7 +17,12 @@ def apply():
     _save_the_parts_of_sparse_tensors()
     _processes_by_way_of_the_cpu()
     _copies_between_devices()
-    _dynamo.register_on_import({"safetensors.torch": _safetensors_by_way_of_the_cpu})
+    _dynamo.register_on_import(
+        {
+            "safetensors.torch": _safetensors_by_way_of_the_cpu,
+            "accelerate.state": _ranks_of_accelerate_work_together,
+        }
+    )
 
 
 def _exchange_by_dlpack():
@@ -136,6 +142,22 @@ def _safetensors_by_way_of_the_cpu(module):
         return {name: tensor.to(device) for name, tensor in original(filename, **options).items()}
 
     module.load_file = load_file
+
+
+def _ranks_of_accelerate_work_together(module):
+    """The devices of which it makes a group stand in a list; on another one every rank would train by itself."""
+    original = module.PartialState._prepare_backend
+
+    @functools.wraps(original)
+    def _prepare_backend(self, cpu=False, sagemaker_dp=False, backend=None):
+        rank = int(os.environ.get("LOCAL_RANK", -1))
+        if cpu or rank < 0 or self.device is None or self.device.type != "tpu":
+            return original(self, cpu, sagemaker_dp, backend)
+        self.device = torch.device("tpu", rank % torch.tpu.device_count())
+        torch.tpu.set_device(self.device)
+        return backend or "cpu:gloo,tpu:tpu", module.DistributedType.MULTI_GPU  # of its types the one for any device
+
+    module.PartialState._prepare_backend = _prepare_backend
 
 
 def _processes_by_way_of_the_cpu():
