@@ -17,6 +17,7 @@ def apply():
     _save_the_parts_of_sparse_tensors()
     _processes_by_way_of_the_cpu()
     _copies_between_devices()
+    _gradients_as_bf16()
     _dynamo.register_on_import(
         {
             "safetensors.torch": _safetensors_by_way_of_the_cpu,
@@ -221,3 +222,17 @@ def _copies_between_devices():
     copies = _broadcast, _broadcast_out, _broadcast_coalesced, _scatter, _scatter_out, _gather, _gather_out
     for copy in copies:
         setattr(torch._C, copy.__name__, copy)
+
+
+def _gradients_as_bf16():
+    """DDP lets the hooks that send bf16 go with CUDA and XPU only; it knows them by their names."""
+    ddp = torch.nn.parallel.DistributedDataParallel
+    original = ddp._check_comm_hook
+
+    @functools.wraps(original)
+    def _check_comm_hook(self, hook):
+        sends_bf16 = getattr(hook, "__name__", "") in ("bf16_compress_hook", "bf16_compress_wrapper_hook")
+        if self.device_type != "tpu" or not sends_bf16:
+            original(self, hook)
+
+    ddp._check_comm_hook = _check_comm_hook
