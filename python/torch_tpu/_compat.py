@@ -2,6 +2,7 @@
 
 import ctypes
 import functools
+import os
 import weakref
 
 import torch
@@ -16,7 +17,13 @@ def apply():
     _save_the_parts_of_sparse_tensors()
     _processes_by_way_of_the_cpu()
     _copies_between_devices()
-    _dynamo.register_on_import({"safetensors.torch": _safetensors_by_way_of_the_cpu})
+    _gradients_as_bf16()
+    _dynamo.register_on_import(
+        {
+            "safetensors.torch": _safetensors_by_way_of_the_cpu,
+            "accelerate.state": _ranks_of_accelerate_work_together,
+        }
+    )
 
 
 def _exchange_by_dlpack():
@@ -138,6 +145,22 @@ def _safetensors_by_way_of_the_cpu(module):
     module.load_file = load_file
 
 
+def _ranks_of_accelerate_work_together(module):
+    """The devices of which it makes a group stand in a list; on another one every rank would train by itself."""
+    original = module.PartialState._prepare_backend
+
+    @functools.wraps(original)
+    def _prepare_backend(self, cpu=False, sagemaker_dp=False, backend=None):
+        rank = int(os.environ.get("LOCAL_RANK", -1))
+        if cpu or rank < 0 or self.device is None or self.device.type != "tpu":
+            return original(self, cpu, sagemaker_dp, backend)
+        self.device = torch.device("tpu", rank % torch.tpu.device_count())
+        torch.tpu.set_device(self.device)
+        return backend or "cpu:gloo,tpu:tpu", module.DistributedType.MULTI_GPU  # of its types the one for any device
+
+    module.PartialState._prepare_backend = _prepare_backend
+
+
 def _processes_by_way_of_the_cpu():
     """torch.multiprocessing shares storages by their memory's name; another process gets a copy of ours."""
     from multiprocessing.context import get_spawning_popen
@@ -199,3 +222,17 @@ def _copies_between_devices():
     copies = _broadcast, _broadcast_out, _broadcast_coalesced, _scatter, _scatter_out, _gather, _gather_out
     for copy in copies:
         setattr(torch._C, copy.__name__, copy)
+
+
+def _gradients_as_bf16():
+    """DDP lets the hooks that send bf16 go with CUDA and XPU only; it knows them by their names."""
+    ddp = torch.nn.parallel.DistributedDataParallel
+    original = ddp._check_comm_hook
+
+    @functools.wraps(original)
+    def _check_comm_hook(self, hook):
+        sends_bf16 = getattr(hook, "__name__", "") in ("bf16_compress_hook", "bf16_compress_wrapper_hook")
+        if self.device_type != "tpu" or not sends_bf16:
+            original(self, hook)
+
+    ddp._check_comm_hook = _check_comm_hook

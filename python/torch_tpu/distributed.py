@@ -5,7 +5,7 @@ import warnings
 
 import torch
 
-from torch_tpu import _C, _dynamo
+from torch_tpu import _C, _dtensor, _dynamo
 
 
 def register():
@@ -20,6 +20,7 @@ def register():
         c10d.Backend.register_backend(name, _make, devices=["tpu"])
     _lead_groups_that_have_it(c10d)
     _dynamo.register_on_import({"torch.distributed.fsdp._fully_shard._fsdp_collectives": _gather_without_copy_in})
+    _dtensor.register()
 
 
 def _make(store, rank, size, timeout):

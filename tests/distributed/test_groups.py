@@ -73,6 +73,61 @@ def test_backend_is_chosen():
     assert run_script(CHOSEN, "--nproc-per-node", "2").count("chosen 2") == 2
 
 
+# accelerate 1.15's choice of a backend, in its own words but for the devices that are not here.
+ACCELERATE = """
+    import enum, os
+    import torch
+
+    class DistributedType(enum.Enum):
+        NO = "NO"
+        MULTI_CPU = "MULTI_CPU"
+        MULTI_GPU = "MULTI_GPU"
+
+    class PartialState:
+        def __init__(self, cpu=False, backend=None):
+            self.device = torch.device(os.environ["ACCELERATE_TORCH_DEVICE"])
+            self.backend, self.distributed_type = self._prepare_backend(cpu, None, backend)
+
+        def _prepare_backend(self, cpu=False, sagemaker_dp=False, backend=None):
+            return ("gloo", DistributedType.MULTI_CPU) if cpu else (backend, DistributedType.NO)
+"""
+
+ACCELERATED = """
+    import os
+    import torch
+    import torch.distributed as dist
+    from accelerate.state import DistributedType, PartialState
+
+    rank = int(os.environ["LOCAL_RANK"])
+    os.environ["ACCELERATE_TORCH_DEVICE"] = "tpu"
+    assert PartialState(cpu=True).distributed_type == DistributedType.MULTI_CPU
+    assert PartialState(backend="tpu").backend == "tpu"
+    state = PartialState()
+    assert state.distributed_type == DistributedType.MULTI_GPU
+    assert state.device == torch.device("tpu", rank) and torch.tpu.current_device() == rank
+    dist.init_process_group(state.backend)
+    for device in ("cpu", state.device):
+        x = torch.ones(3, device=device)
+        dist.all_reduce(x)
+        assert x.tolist() == [2.0] * 3
+    dist.destroy_process_group()
+    os.environ["ACCELERATE_TORCH_DEVICE"] = "cpu"
+    assert PartialState().distributed_type == DistributedType.NO
+    print("accelerated")
+"""
+
+
+def test_ranks_of_accelerate(tmp_path):
+    """They are a group, each with its device: accelerate knows of no backend for "tpu" by itself."""
+    package = tmp_path / "accelerate"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "state.py").write_text(textwrap.dedent(ACCELERATE))
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    output = run_script(ACCELERATED, "--nproc-per-node", "2", environment={"PYTHONPATH": path})
+    assert output.count("accelerated") == 2
+
+
 RESTARTED = """
     import os
     import torch

@@ -156,7 +156,12 @@ def ddp_join(rank, world):
 
 def ddp_hooks(rank, world):
     expected = reference(world)
-    for hook, tolerance in ((default_hooks.allreduce_hook, 1e-4), (default_hooks.fp16_compress_hook, 1e-2)):
+    for hook, tolerance in (
+        (default_hooks.allreduce_hook, 1e-4),
+        (default_hooks.fp16_compress_hook, 1e-2),
+        (default_hooks.bf16_compress_hook, 1e-2),
+        (default_hooks.bf16_compress_wrapper(default_hooks.allreduce_hook), 1e-2),
+    ):
         model = DistributedDataParallel(net().to("tpu"))
         model.register_comm_hook(None, hook)
         train(model, rank, world)
