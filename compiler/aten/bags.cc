@@ -14,13 +14,17 @@ enum Mode : int64_t { kSum, kMean, kMax };
 Tensor List(AtenCall& c, int i) { return Flat(c.as(i, DType::kInt64)); }
 Tensor Zeros(Tensor like, Ints dims) { return like.emitter().Constant(like.dtype(), 0, dims); }
 
-// Of each index the bag that it lies in: how many bags begin up to there, beside the first.
+// Of each index the bag that it lies in: how many bags begin up to there, beside the first. A bag may begin behind all
+// indices; one that begins elsewhere, or a first that doesn't begin at 0, is an index out of range.
 Tensor BagOfEach(Tensor offsets, int64_t count) {
   Emitter& e = offsets.emitter();
-  const Tensor begins = ir::Lt(offsets, static_cast<double>(count)) & (e.Iota(DType::kInt64, offsets.dims(), 0) > 0);
-  const Tensor begun = ir::ScatterRows(ScatterKind::add, Zeros(offsets, {count}), ir::Min(offsets, count - 1),
-                                       ir::Convert(begins, DType::kInt64), 0);
-  return ir::Scan(ir::ReduceKind::sum, begun, 0);
+  const Tensor end = e.Integer(DType::kInt64, count), first = ir::SliceDim(offsets, 0, 0, 1);
+  const Tensor behind = ir::Eq(offsets, end), is_first = ir::Eq(e.Iota(DType::kInt64, offsets.dims(), 0), 0);
+  const Tensor begins = ir::Convert(ir::Not(behind | is_first), DType::kInt64);
+  const Tensor places = ir::Select(ir::BroadcastTo(ir::Eq(first, 0), offsets.dims()),
+                                   ir::Select(behind, static_cast<double>(count - 1), offsets), -1);
+  return ir::Scan(ir::ReduceKind::sum, ir::ScatterRows(ScatterKind::add, Zeros(offsets, {count}), places, begins, 0),
+                  0);
 }
 
 // How many indices each bag has, beside padding.
@@ -71,8 +75,6 @@ Result EmbeddingBag(AtenCall& c) {
   if (count == 0 || bags == 0) {
     return {Zeros(weight, c.result_dims()), Zeros(offsets, {count}), Zeros(offsets, c.result_dims(2)), none};
   }
-  const Tensor from_zero = ir::BroadcastTo(ir::Eq(ir::SliceDim(offsets, 0, 0, 1), 0), {bags});
-  offsets = ir::Require(offsets, from_zero & (offsets >= 0) & (offsets <= static_cast<double>(count)));
   const Tensor bag = BagOfEach(offsets, count);
   const Tensor padded = padding >= 0 ? ir::Eq(indices, e.Integer(DType::kInt64, padding)) : Tensor();
   const Tensor sizes = SizeOfEach(offsets, bag, padded);

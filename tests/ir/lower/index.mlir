@@ -112,7 +112,6 @@ func.func @fused_sgd(%p: tensor<4xf32>, %g: tensor<4xf32>, %b: tensor<4xf32>, %w
 // -----
 // Bags are counted by where they begin; rows of padding go to no bag, so that the list isn't sorted.
 // CHECK-LABEL: @bags
-// CHECK: tpu.require
 // CHECK: tpu.scatter_rows add
 // CHECK: %[[BAG:.*]] = tpu.scan sum
 // CHECK: tpu.sum_taken %arg0 at %arg1 to sorted %[[BAG]]
