@@ -73,10 +73,12 @@ def test_bags_of_halves_are_summed_in_f32(options, dtype):
         torch.testing.assert_close(one, other.to(dtype))
 
 
-@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+@pytest.mark.parametrize("mode", ["sum", "mean"])
 def test_gradients_by_frequency(mode):
+    """A host kernel: the CPU's divides by how often another index occurs."""
+
     def program(w, indices, offsets):
-        out = F.embedding_bag(indices, w.requires_grad_(), offsets, mode=mode, scale_grad_by_freq=mode != "max")
+        out = F.embedding_bag(indices, w.requires_grad_(), offsets, mode=mode, scale_grad_by_freq=True)
         return out.detach(), *torch.autograd.grad(out.square().sum(), w)
 
     check(program, table(), INDICES, OFFSETS[False])
@@ -192,9 +194,9 @@ def test_what_is_out_of_range_is_told_where_it_is_read(indices, offsets):
         torch.tpu.wait_for_compiles()
 
 
-def test_gradients_of_gradients_by_weights():
-    def program(w, p):
-        w = w.requires_grad_()
-        return torch.func.grad(lambda v: F.embedding_bag(INDICES.to(v.device), v, OFFSETS[False].to(v.device)).sum())(w)
+def test_functional_derivatives():
+    def program(w):
+        indices, offsets = INDICES.to(w.device), OFFSETS[False].to(w.device)
+        return torch.func.grad(lambda v: F.embedding_bag(indices, v, offsets).square().sum())(w)
 
-    check(program, table(), torch.ones(20))
+    check(program, table())

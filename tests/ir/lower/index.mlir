@@ -115,9 +115,9 @@ func.func @fused_sgd(%p: tensor<4xf32>, %g: tensor<4xf32>, %b: tensor<4xf32>, %w
 // CHECK: tpu.scatter_rows add
 // CHECK: %[[BAG:.*]] = tpu.scan sum
 // CHECK: tpu.sum_taken %arg0 at %arg1 to sorted %[[BAG]]
-// CHECK: tpu.sum_taken %arg0 at %arg1 times %arg3 to %{{.*}} :
-func.func @bags(%w: tensor<10x4xbf16>, %i: tensor<6xi64>, %o: tensor<2xi64>, %p: tensor<6xf32>)
-    -> (tensor<2x4xbf16>, tensor<2x4xbf16>) {
+// CHECK: tpu.sum_taken %arg0 at %arg1 times %arg2 to %{{.*}} :
+func.func @bags(%w: tensor<10x4xbf16>, %i: tensor<6xi64>, %p: tensor<6xf32>) -> (tensor<2x4xbf16>, tensor<2x4xbf16>) {
+  %o = tpu.constant dense<[0, 4]> : tensor<2xi64>
   %0:4 = tpu.aten "aten::_embedding_bag"(%w, %i, %o)
       [#tpu.tensor<0>, #tpu.tensor<1>, #tpu.tensor<2>, false, 1, false, unit, false, -1] in bf16
       : (tensor<10x4xbf16>, tensor<6xi64>, tensor<2xi64>)
@@ -132,14 +132,21 @@ func.func @bags(%w: tensor<10x4xbf16>, %i: tensor<6xi64>, %o: tensor<2xi64>, %p:
 // -----
 // CHECK-LABEL: @bags_backward
 // CHECK: tpu.sum_taken {{.*}} at %arg2 to %arg1 : (tensor<2x4xf32>, tensor<6xi64>, tensor<6xi64>) -> tensor<10x4xf32>
-// CHECK: tpu.aten "aten::_embedding_bag_dense_backward"
 func.func @bags_backward(%g: tensor<2x4xf32>, %i: tensor<6xi64>, %b: tensor<6xi64>, %s: tensor<2xi64>,
-    %m: tensor<0xi64>) -> (tensor<10x4xf32>, tensor<10x4xf32>) {
+    %m: tensor<0xi64>) -> tensor<10x4xf32> {
   %0 = tpu.aten "aten::_embedding_bag_dense_backward"(%g, %i, %b, %s, %m)
       [#tpu.tensor<0>, #tpu.tensor<1>, #tpu.tensor<2>, #tpu.tensor<3>, #tpu.tensor<4>, 10, false, 1, unit, -1] in f32
       : (tensor<2x4xf32>, tensor<6xi64>, tensor<6xi64>, tensor<2xi64>, tensor<0xi64>) -> tensor<10x4xf32>
-  %1 = tpu.aten "aten::_embedding_bag_dense_backward"(%g, %i, %b, %s, %m)
+  return %0 : tensor<10x4xf32>
+}
+
+// -----
+// CHECK-LABEL: @bags_backward_by_frequency
+// CHECK: tpu.aten "aten::_embedding_bag_dense_backward"
+func.func @bags_backward_by_frequency(%g: tensor<2x4xf32>, %i: tensor<6xi64>, %b: tensor<6xi64>, %s: tensor<2xi64>,
+    %m: tensor<0xi64>) -> tensor<10x4xf32> {
+  %0 = tpu.aten "aten::_embedding_bag_dense_backward"(%g, %i, %b, %s, %m)
       [#tpu.tensor<0>, #tpu.tensor<1>, #tpu.tensor<2>, #tpu.tensor<3>, #tpu.tensor<4>, 10, true, 1, unit, -1] in f32
       : (tensor<2x4xf32>, tensor<6xi64>, tensor<6xi64>, tensor<2xi64>, tensor<0xi64>) -> tensor<10x4xf32>
-  return %0, %1 : tensor<10x4xf32>, tensor<10x4xf32>
+  return %0 : tensor<10x4xf32>
 }
