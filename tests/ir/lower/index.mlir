@@ -131,9 +131,10 @@ func.func @bags(%w: tensor<10x4xbf16>, %i: tensor<6xi64>, %p: tensor<6xf32>) -> 
 
 // -----
 // CHECK-LABEL: @bags_backward
-// CHECK: tpu.sum_taken {{.*}} at %arg2 to %arg1 : (tensor<2x4xf32>, tensor<6xi64>, tensor<6xi64>) -> tensor<10x4xf32>
-func.func @bags_backward(%g: tensor<2x4xf32>, %i: tensor<6xi64>, %b: tensor<6xi64>, %s: tensor<2xi64>,
-    %m: tensor<0xi64>) -> tensor<10x4xf32> {
+// CHECK: tpu.sum_taken {{.*}} at %{{.*}} to %arg1 : (tensor<2x4xf32>, tensor<6xi64>, tensor<6xi64>) -> tensor<10x4xf32>
+func.func @bags_backward(%g: tensor<2x4xf32>, %i: tensor<6xi64>, %s: tensor<2xi64>, %m: tensor<0xi64>)
+    -> tensor<10x4xf32> {
+  %b = tpu.constant dense<[0, 0, 0, 1, 1, 1]> : tensor<6xi64>
   %0 = tpu.aten "aten::_embedding_bag_dense_backward"(%g, %i, %b, %s, %m)
       [#tpu.tensor<0>, #tpu.tensor<1>, #tpu.tensor<2>, #tpu.tensor<3>, #tpu.tensor<4>, 10, false, 1, unit, -1] in f32
       : (tensor<2x4xf32>, tensor<6xi64>, tensor<6xi64>, tensor<2xi64>, tensor<0xi64>) -> tensor<10x4xf32>
@@ -143,8 +144,9 @@ func.func @bags_backward(%g: tensor<2x4xf32>, %i: tensor<6xi64>, %b: tensor<6xi6
 // -----
 // CHECK-LABEL: @bags_backward_by_frequency
 // CHECK: tpu.aten "aten::_embedding_bag_dense_backward"
-func.func @bags_backward_by_frequency(%g: tensor<2x4xf32>, %i: tensor<6xi64>, %b: tensor<6xi64>, %s: tensor<2xi64>,
-    %m: tensor<0xi64>) -> tensor<10x4xf32> {
+func.func @bags_backward_by_frequency(%g: tensor<2x4xf32>, %i: tensor<6xi64>, %s: tensor<2xi64>, %m: tensor<0xi64>)
+    -> tensor<10x4xf32> {
+  %b = tpu.constant dense<[0, 0, 0, 1, 1, 1]> : tensor<6xi64>
   %0 = tpu.aten "aten::_embedding_bag_dense_backward"(%g, %i, %b, %s, %m)
       [#tpu.tensor<0>, #tpu.tensor<1>, #tpu.tensor<2>, #tpu.tensor<3>, #tpu.tensor<4>, 10, true, 1, unit, -1] in f32
       : (tensor<2x4xf32>, tensor<6xi64>, tensor<6xi64>, tensor<2xi64>, tensor<0xi64>) -> tensor<10x4xf32>
