@@ -194,6 +194,13 @@ def test_what_is_out_of_range_is_told_where_it_is_read(indices, offsets):
         torch.tpu.wait_for_compiles()
 
 
+def test_an_empty_table_has_no_rows():
+    for device in ("cpu", "tpu"):
+        table = torch.ones(0, 4, device=device)
+        with pytest.raises((IndexError, RuntimeError)):
+            F.embedding_bag(torch.tensor([[0, 1]], device=device), table, mode="sum").cpu()
+
+
 def test_functional_derivatives():
     def program(w):
         indices, offsets = INDICES.to(w.device), OFFSETS[False].to(w.device)
