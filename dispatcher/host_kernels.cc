@@ -26,6 +26,7 @@
 #include "dispatcher/errors.h"
 #include "dispatcher/generator.h"
 #include "dispatcher/host_allocator.h"
+#include "dispatcher/host_bags.h"
 #include "dispatcher/host_convolutions.h"
 #include "dispatcher/host_products.h"
 #include "dispatcher/host_random.h"
@@ -221,7 +222,9 @@ std::vector<at::Tensor> CallKernel(Device& device, const HostKernel& kernel, con
   const std::vector<int>& written = over ? kernel.in_place_mutated : kernel.mutated;
   const std::vector<at::Tensor> mutated =
       TakeMutated(kernel, written, over || AllDonated(call, written, inputs), stack);
-  if (!MultiplyOnDevice(device, op, stack) && !ConvolveOnDevice(device, op, stack)) CallByATen(kernel, op, stack);
+  if (!MultiplyOnDevice(device, op, stack) && !ConvolveOnDevice(device, op, stack) && !SumBags(op, stack)) {
+    CallByATen(kernel, op, stack);
+  }
   std::vector<at::Tensor> results;
   for (size_t r = 0; r < stack.size(); ++r) {
     const auto* alias = schema.returns()[r].alias_info();

@@ -17,6 +17,7 @@ void RegisterSort(Registry& r);
 void RegisterShape(Registry& r);
 void RegisterFactory(Registry& r);
 void RegisterIndex(Registry& r);
+void RegisterBags(Registry& r);
 void RegisterCompact(Registry& r);
 void RegisterNorm(Registry& r);
 void RegisterSoftmax(Registry& r);

@@ -30,6 +30,7 @@ Registry MakeRegistry() {
   RegisterShape(r);
   RegisterFactory(r);
   RegisterIndex(r);
+  RegisterBags(r);
   RegisterCompact(r);
   RegisterNorm(r);
   RegisterSoftmax(r);

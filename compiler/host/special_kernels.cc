@@ -15,6 +15,10 @@ using llvm::Value;
 using Shape = llvm::ArrayRef<int64_t>;
 
 constexpr int64_t kColumns = 64;  // of a slab that one item updates
+// Sums of taken rows: bytes of the result, which one item makes, and how many items, of which each looks through a list
+// that isn't sorted; how many rows are asked for ahead, and bytes of each.
+constexpr int64_t kBlockBytes = 32 << 10, kMostBlocks = 32, kSortedBlockBytes = 8 << 10, kMostSortedBlocks = 1024;
+constexpr int64_t kAhead = 16, kMostAhead = 1024;
 
 mlir::Attribute SplatOf(mlir::Value v) {
   auto constant = v.getDefiningOp<ir::ConstantOp>();
@@ -30,6 +34,7 @@ class Special : private KernelFrame {
 
   KernelShape Scatter();      // scatter: [outer, dim, inner] of positions
   KernelShape ScatterRows();  // scatter_rows
+  KernelShape SumTaken();
   KernelShape Scan();
   KernelShape Sort();
 
@@ -39,6 +44,13 @@ class Special : private KernelFrame {
   }
   // result[from .. from + count) = the base's, if that is a splat.
   void FillBase(Value* from, Value* count);
+  void Fill(Value* from, Value* count, Value* element);
+  Value* CountLess(Value* list, int64_t count, Value* than);
+  void Find(Value* list, int64_t count, Value* first, Value* size, const Body& body);
+  // Asks memory for row from[i] of x.
+  void PrefetchRow(Value* i, int64_t width);
+  // result[target .. target + width) += weight * x[source .. source + width); weight: may be null.
+  void AddRow(Value* target, Value* source, Value* weight, int64_t width);
   void Update(ir::ScatterKind kind, Value* at, Value* update);
 
   mlir::Operation* op_;
@@ -48,15 +60,17 @@ class Special : private KernelFrame {
 
 void Special::FillBase(Value* from, Value* count) {
   mlir::Value base = op_->getOperand(0);
-  if (BaseOf(op_)) return;
-  mlir::Type element = ElementOf(base);
+  if (!BaseOf(op_)) Fill(from, count, ops_.Constant(SplatOf(base), ElementOf(base)));
+}
+
+void Special::Fill(Value* from, Value* count, Value* filling) {
+  mlir::Type element = ElementOf(op_->getResult(0));
   Value* result = pointers_[inputs_];
   Value* end = b_.CreateAdd(from, count);
   Value* vectors = b_.CreateSub(end, b_.CreateAnd(count, I64(15)));
   auto fill = [&](int width) {
     return [&, width](Value* at) {
-      Value* v = ops_.Constant(SplatOf(base), element);
-      if (width > 1) v = b_.CreateVectorSplat(width, v);
+      Value* v = width > 1 ? b_.CreateVectorSplat(width, filling) : filling;
       ops_.Store(element, v, At(result, element, at), false);
     };
   };
@@ -167,6 +181,115 @@ KernelShape Special::ScatterRows() {
   return shape;
 }
 
+void Special::PrefetchRow(Value* i, int64_t width) {
+  mlir::Type element = ElementOf(op_->getOperand(0));
+  const int64_t bytes = width * ElementOps::BytesOf(element);
+  Value* row = b_.CreateMul(LoadOne(op_->getOperand(1), 1, i), I64(bytes));  // wherever that is
+  for (int64_t line = 0; line < std::min(bytes, kMostAhead); line += 64) {
+    Value* ahead = b_.CreatePtrAdd(pointers_[0], b_.CreateAdd(row, b_.getInt64(line)));
+    b_.CreateIntrinsic(
+        llvm::Intrinsic::prefetch, {ahead->getType()},
+        {ahead, b_.getInt32(/*read*/ 0), b_.getInt32(/*keep in all caches*/ 3), b_.getInt32(/*data*/ 1)});
+  }
+}
+
+void Special::AddRow(Value* target, Value* source, Value* weight, int64_t width) {
+  mlir::Type from = ElementOf(op_->getOperand(0)), to = ElementOf(op_->getResult(0));
+  auto add = [&](int lanes) {
+    return [&, lanes](Value* c) {
+      Value* x = ops_.Load(from, At(pointers_[0], from, b_.CreateAdd(source, c)), lanes);
+      x = ops_.Convert(from, to, x);
+      if (weight != nullptr) {
+        Value* factor = lanes > 1 ? b_.CreateVectorSplat(lanes, weight) : weight;
+        x = ops_.Round(to, ops_.Combine(ElementOps::Fold::kProd, to, x, factor));
+      }
+      Value* at = At(pointers_[inputs_], to, b_.CreateAdd(target, c));
+      Value* sum = ops_.Combine(ElementOps::Fold::kSum, to, ops_.Load(to, at, lanes), x);
+      ops_.Store(to, ops_.Round(to, sum), at, false);
+    };
+  };
+  Value *vectors = I64(width / 16 * 16), *end = I64(width);
+  For(I64(0), vectors, 16, add(16));
+  For(vectors, end, 1, add(1));
+}
+
+// How many of the list's elements, which don't decrease, are less.
+Value* Special::CountLess(Value* list, int64_t count, Value* than) {
+  llvm::Type* i64 = b_.getInt64Ty();
+  Value* found = EntryAlloca(i64);
+  b_.CreateStore(b_.getInt64(0), found);
+  Value* bits =
+      b_.CreateSub(b_.getInt64(64), b_.CreateBinaryIntrinsic(llvm::Intrinsic::ctlz, I64(count), b_.getFalse()));
+  For(b_.getInt64(0), bits, 1, [&](Value* done) {
+    Value *less = b_.CreateLoad(i64, found), *bit = b_.CreateSub(b_.CreateSub(bits, b_.getInt64(1)), done);
+    Value* next = b_.CreateAdd(less, b_.CreateShl(b_.getInt64(1), bit));
+    Value* within = b_.CreateICmpSLE(next, I64(count));
+    Value* last = b_.CreateSelect(within, b_.CreateSub(next, b_.getInt64(1)), b_.getInt64(0));
+    Value* is_less = b_.CreateICmpSLT(b_.CreateLoad(i64, b_.CreateInBoundsGEP(i64, list, last)), than);
+    b_.CreateStore(b_.CreateSelect(b_.CreateAnd(within, is_less), next, less), found);
+  });
+  return b_.CreateLoad(i64, found);
+}
+
+// body(i) for each i whose list[i] is in [first, first + size), a vector's at a time.
+void Special::Find(Value* list, int64_t count, Value* first, Value* size, const Body& body) {
+  mlir::Type index = ElementOf(op_->getOperand(1));
+  Value* left = EntryAlloca(b_.getInt64Ty());  // of a vector's, one bit each
+  auto look = [&](int lanes) {
+    return [&, lanes](Value* at) {
+      auto all = [&](Value* v) { return lanes > 1 ? b_.CreateVectorSplat(lanes, v) : v; };
+      Value* inside =
+          b_.CreateICmpULT(b_.CreateSub(ops_.Load(index, At(list, index, at), lanes), all(first)), all(size));
+      inside = b_.CreateZExt(b_.CreateBitCast(inside, b_.getIntNTy(lanes)), b_.getInt64Ty());
+      b_.CreateStore(inside, left);
+      For(b_.getInt64(0), b_.CreateUnaryIntrinsic(llvm::Intrinsic::ctpop, inside), 1, [&](Value*) {
+        Value* bits = b_.CreateLoad(b_.getInt64Ty(), left);
+        b_.CreateStore(b_.CreateAnd(bits, b_.CreateSub(bits, b_.getInt64(1))), left);
+        body(b_.CreateAdd(at, b_.CreateBinaryIntrinsic(llvm::Intrinsic::cttz, bits, b_.getTrue())));
+      });
+    };
+  };
+  Value* vectors = I64(count / 16 * 16);
+  For(I64(0), vectors, 16, look(16));
+  For(vectors, I64(count), 1, look(1));
+}
+
+// An item is a block of the result's rows, which stay in cache.
+KernelShape Special::SumTaken() {
+  auto op = mlir::cast<ir::SumTakenOp>(op_);
+  mlir::Type element = ElementOf(op.getResult());
+  const Shape dims = ShapeOf(op.getResult());
+  const int64_t rows = dims[0], width = dims[1], count = ShapeOf(op.getTo())[0], x_rows = ShapeOf(op.getX())[0];
+  const int64_t bytes = rows * width * ElementOps::BytesOf(element);
+  const bool sorted = op.getSorted();
+  const int64_t blocks = sorted ? std::clamp<int64_t>(bytes / kSortedBlockBytes, 1, kMostSortedBlocks)
+                                : std::clamp<int64_t>(bytes / kBlockBytes, 1, kMostBlocks);
+  const int64_t block = std::max<int64_t>((rows + blocks - 1) / blocks, 1);
+  KernelShape shape;
+  shape.rows = (rows + block - 1) / block;
+  const double moved = static_cast<double>((rows + 4 * count) * width) / static_cast<double>(blocks);
+  shape.grain = GrainFor(tuning_, moved * 0.1 + (sorted ? 100 : static_cast<double>(count) * 0.2), shape.rows);
+  auto add = [&](Value* i) {
+    Value* ahead =
+        b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b_.CreateAdd(i, b_.getInt64(kAhead)), I64(count - 1));
+    PrefetchRow(ahead, width);
+    Value* source = Checked(LoadOne(op.getFrom(), 1, i), x_rows);
+    Value* weight = op.getWeights() ? LoadOne(op.getWeights(), 3, i) : nullptr;
+    AddRow(b_.CreateMul(LoadOne(op.getTo(), 2, i), I64(width)), b_.CreateMul(source, I64(width)), weight, width);
+  };
+  For(begin(), end(), 1, [&](Value* item) {
+    Value* first = b_.CreateMul(item, I64(block));
+    Value* size = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, I64(block), b_.CreateSub(I64(rows), first));
+    Fill(b_.CreateMul(first, I64(width)), b_.CreateMul(size, I64(width)),
+         ops_.Identity(ElementOps::Fold::kSum, element, 1));
+    if (!sorted) return Find(pointers_[2], count, first, size, add);
+    Value* from = CountLess(pointers_[2], count, first);
+    For(from, CountLess(pointers_[2], count, b_.CreateAdd(first, size)), 1, add);
+  });
+  Finish(false);
+  return shape;
+}
+
 KernelShape Special::Scan() {
   auto op = mlir::cast<ir::ScanOp>(op_);
   int64_t dim = op.getDim();
@@ -227,7 +350,7 @@ KernelShape Special::Sort() {
 }  // namespace
 
 bool IsSpecialOp(mlir::Operation* op) {
-  if (!mlir::isa<ir::ScatterOp, ir::ScatterRowsOp, ir::ScanOp, ir::SortOp>(op)) return false;
+  if (!mlir::isa<ir::ScatterOp, ir::ScatterRowsOp, ir::SumTakenOp, ir::ScanOp, ir::SortOp>(op)) return false;
   return llvm::all_of(op->getResultTypes(), [](mlir::Type type) {
     return mlir::cast<mlir::RankedTensorType>(type).getElementType().isIntOrFloat();
   });
@@ -253,6 +376,7 @@ KernelWriter SpecialWriter(mlir::Operation* op, const Tuning& tuning) {
     Special emitter(op, module, tuning, SpecialInputs(op).size(), numbers);
     if (mlir::isa<ir::ScatterOp>(op)) return emitter.Scatter();
     if (mlir::isa<ir::ScatterRowsOp>(op)) return emitter.ScatterRows();
+    if (mlir::isa<ir::SumTakenOp>(op)) return emitter.SumTaken();
     if (mlir::isa<ir::ScanOp>(op)) return emitter.Scan();
     return emitter.Sort();
   }};

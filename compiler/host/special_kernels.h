@@ -1,4 +1,4 @@
-// Kernels that are no loop nest: scatters, running scans and sorting.
+// Kernels that are no loop nest: scatters, sums of taken rows, running scans and sorting.
 //
 // Each reads its operands from memory and writes its results; a scatter finds its base where its result is to be.
 // Parallel over positions that no two of whose writes meet, so results never depend on the number of threads. Called by

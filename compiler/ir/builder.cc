@@ -269,5 +269,9 @@ Tensor Scatter(ScatterKind kind, Tensor base, Tensor indices, Tensor updates, in
 Tensor ScatterRows(ScatterKind kind, Tensor base, Tensor indices, Tensor updates, int64_t dim) {
   return base.emitter().Make<ScatterRowsOp>(base.type(), kind, base.value(), indices.value(), updates.value(), dim);
 }
+Tensor SumTaken(Tensor x, Tensor from, Tensor to, int64_t rows, DType result, Tensor weights, bool sorted) {
+  return x.emitter().Make<SumTakenOp>(x.emitter().Type(result, {rows, x.size(1)}), x.value(), from.value(), to.value(),
+                                      weights.value(), sorted);
+}
 
 }  // namespace tpu::ir

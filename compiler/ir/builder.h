@@ -207,5 +207,6 @@ Tensor Take(Tensor x, Tensor indices, int64_t dim);
 Tensor TakeAlong(Tensor x, Tensor indices, int64_t dim);
 Tensor Scatter(ScatterKind kind, Tensor base, Tensor indices, Tensor updates, int64_t dim);
 Tensor ScatterRows(ScatterKind kind, Tensor base, Tensor indices, Tensor updates, int64_t dim);
+Tensor SumTaken(Tensor x, Tensor from, Tensor to, int64_t rows, DType result, Tensor weights, bool sorted);
 
 }  // namespace tpu::ir

@@ -64,6 +64,25 @@ def Tpu_ScatterRowsOp : Tpu_ScatterBase<"scatter_rows"> {
   }];
 }
 
+def Tpu_SumTakenOp : Tpu_Op<"sum_taken"> {
+  let summary = "rows of the operand, taken and summed where positions that are data say";
+  let description = [{
+    result[r] is the sum of weights[i] * x[from[i]] over all i whose to[i] is r, in order (so float sums are
+    repeatable); without weights of x[from[i]]. Where to[i] is no row of the result, i is left out.
+    C1. x and result have rank 2 and one width; from, to and weights rank 1 and one size.
+    C2. result has x's element type, or f32 where that is a half type; weights have the result's.
+    sorted: what is in `to` does not decrease.
+    An index of `from` outside [0, rows of x) is an error of the launch; of one that is left out it may be.
+  }];
+  let arguments = (ins Tpu_FloatTensor:$x, Tpu_Index:$from, Tpu_Index:$to, Optional<Tpu_FloatTensor>:$weights,
+                   UnitAttr:$sorted);
+  let results = (outs Tpu_FloatTensor:$result);
+  let assemblyFormat = [{
+    $x `at` $from (`times` $weights^)? `to` (`sorted` $sorted^)? $to attr-dict `:` functional-type(operands, results)
+  }];
+  let hasVerifier = 1;
+}
+
 def Tpu_RandomBitsOp : Tpu_Op<"random_bits"> {
   let summary = "uniform random bits from Philox4x32-10";
   let description = [{

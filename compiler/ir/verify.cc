@@ -237,6 +237,21 @@ LogicalResult TakeAlongOp::verify() {
 LogicalResult ScatterOp::verify() { return VerifyScatter(*this, false); }
 LogicalResult ScatterRowsOp::verify() { return VerifyScatter(*this, true); }
 
+LogicalResult SumTakenOp::verify() {
+  auto x = TensorTypeOf(getX()), result = TensorTypeOf(getResult()), from = TensorTypeOf(getFrom());
+  const auto listed = [&](mlir::Value v) { return TensorTypeOf(v).getShape() == from.getShape(); };
+  if (x.getRank() != 2 || result.getRank() != 2 || x.getDimSize(1) != result.getDimSize(1) || from.getRank() != 1 ||
+      !listed(getTo()) || (getWeights() && !listed(getWeights()))) {
+    return emitOpError("C1: x and result must be rows of one width, from, to and weights lists of one size");
+  }
+  const bool wide = x.getElementType().isF16() || x.getElementType().isBF16();
+  const bool fits = result.getElementType() == x.getElementType() || (wide && result.getElementType().isF32());
+  if (!fits || (getWeights() && TensorTypeOf(getWeights()).getElementType() != result.getElementType())) {
+    return emitOpError("C2: the result's elements must be x's, or f32 for a half type, and the weights' the result's");
+  }
+  return success();
+}
+
 LogicalResult RandomBitsOp::verify() {
   if (TensorTypeOf(getSeed()).getRank() != 0 || TensorTypeOf(getOffset()).getRank() != 0) {
     return emitOpError("C1: seed and offset must have rank 0");

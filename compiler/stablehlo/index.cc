@@ -28,21 +28,26 @@ void CheckRange(Emission& e, mlir::Value index, int64_t size) {
   e.checks.push_back(outside);
 }
 
-Val Take(Emission& e, ir::TakeOp op) {
-  const int64_t dim = static_cast<int64_t>(op.getDim());
-  Val x = e.Of(op.getX()), indices = e.Of(op.getIndices());
-  CheckRange(e, op.getIndices(), x.dims()[dim]);
-  const auto result = Stored(ir::TensorTypeOf(op.getResult()));
-  if (x.dims()[dim] == 0) return e.w.Splat(result, 0);  // every index is out of range
-  Dims offset, sizes(x.dims());
-  for (int64_t d = 0; d < result.getRank(); ++d) {
+Val Gather(Writer& w, Val x, Val indices, int64_t dim) {
+  Dims dims(x.dims()), offset, sizes(x.dims());
+  dims.erase(dims.begin() + dim);
+  dims.insert(dims.begin() + dim, indices.dims().begin(), indices.dims().end());
+  for (int64_t d = 0; d < static_cast<int64_t>(dims.size()); ++d) {
     if (d < dim || d >= dim + indices.rank()) offset.push_back(d);
   }
   sizes[dim] = 1;
-  return e.w.Op("gather", {x, indices}, result,
-                absl::StrCat("dimension_numbers = #stablehlo.gather<offset_dims = ", List(offset),
-                             ", collapsed_slice_dims = [", dim, "], start_index_map = [", dim, "], index_vector_dim = ",
-                             indices.rank(), ">, slice_sizes = ", Array(sizes), ", indices_are_sorted = false"));
+  return w.Op("gather", {x, indices}, WithDims(x.type, dims),
+              absl::StrCat("dimension_numbers = #stablehlo.gather<offset_dims = ", List(offset),
+                           ", collapsed_slice_dims = [", dim, "], start_index_map = [", dim, "], index_vector_dim = ",
+                           indices.rank(), ">, slice_sizes = ", Array(sizes), ", indices_are_sorted = false"));
+}
+
+Val Take(Emission& e, ir::TakeOp op) {
+  const int64_t dim = static_cast<int64_t>(op.getDim());
+  Val x = e.Of(op.getX());
+  CheckRange(e, op.getIndices(), x.dims()[dim]);
+  if (x.dims()[dim] == 0) return e.w.Splat(Stored(ir::TensorTypeOf(op.getResult())), 0);  // every index is out of range
+  return Gather(e.w, x, e.Of(op.getIndices()), dim);
 }
 
 // x cut to the sizes of `like` in every dim but `dim`.
@@ -66,7 +71,8 @@ Val TakeAlong(Emission& e, ir::TakeAlongOp op) {
                              ">, slice_sizes = ", Array(Dims(x.rank(), 1)), ", indices_are_sorted = false"));
 }
 
-Val ScatterInto(Writer& w, ir::ScatterKind kind, Val base, Val indices, Val updates, const std::string& numbers) {
+Val ScatterInto(Writer& w, ir::ScatterKind kind, Val base, Val indices, Val updates, const std::string& numbers,
+                bool sorted = false) {
   const std::string body = w.Region({base.element(), base.element()}, [&](llvm::ArrayRef<Val> a) {
     constexpr const char* kNames[] = {"", "add", "multiply", "maximum", "minimum"};
     if (kind == ir::ScatterKind::set) return llvm::SmallVector<Val>{a[1]};
@@ -74,7 +80,7 @@ Val ScatterInto(Writer& w, ir::ScatterKind kind, Val base, Val indices, Val upda
   });
   return w.Op("scatter", {base, indices, updates}, base.type,
               absl::StrCat("scatter_dimension_numbers = #stablehlo.scatter<", numbers,
-                           ">, indices_are_sorted = false, unique_indices = false"),
+                           ">, indices_are_sorted = ", sorted ? "true" : "false", ", unique_indices = false"),
               body);
 }
 
@@ -107,6 +113,24 @@ Val ScatterRows(Emission& e, ir::ScatterRowsOp op) {
                                   dim, "], scatter_dims_to_operand_dims = [", dim, "], index_vector_dim = 1"));
 }
 
+// StableHLO leaves out updates whose place is out of range.
+Val SumTaken(Emission& e, ir::SumTakenOp op) {
+  Writer& w = e.w;
+  Val x = e.Of(op.getX()), from = e.Of(op.getFrom()), to = e.Of(op.getTo());
+  CheckRange(e, op.getFrom(), x.dims()[0]);
+  const Val none = w.Splat(Stored(ir::TensorTypeOf(op.getResult())), 0);
+  const int64_t width = x.dims()[1];
+  if (from.type.getNumElements() == 0 || x.type.getNumElements() == 0 || none.type.getNumElements() == 0) return none;
+  Val rows = w.Convert(Gather(w, x, from, 0), none.element());
+  if (op.getWeights()) {
+    rows = w.Op("multiply", {rows, w.Broadcast(e.Of(op.getWeights()), {from.dims()[0], width}, {0})}, rows.type);
+  }
+  return ScatterInto(w, ir::ScatterKind::add, none, to, rows,
+                     "update_window_dims = [1], inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], "
+                     "index_vector_dim = 1",
+                     op.getSorted());
+}
+
 }  // namespace
 
 bool EmitIndex(Emission& e, mlir::Operation* op) {
@@ -115,6 +139,7 @@ bool EmitIndex(Emission& e, mlir::Operation* op) {
       .Case<ir::TakeAlongOp>([&](ir::TakeAlongOp o) { return e.Set(o.getResult(), TakeAlong(e, o)), true; })
       .Case<ir::ScatterOp>([&](ir::ScatterOp o) { return e.Set(o.getResult(), Scatter(e, o)), true; })
       .Case<ir::ScatterRowsOp>([&](ir::ScatterRowsOp o) { return e.Set(o.getResult(), ScatterRows(e, o)), true; })
+      .Case<ir::SumTakenOp>([&](ir::SumTakenOp o) { return e.Set(o.getResult(), SumTaken(e, o)), true; })
       .Default([](mlir::Operation*) { return false; });
 }
 

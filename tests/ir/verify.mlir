@@ -102,6 +102,20 @@ func.func @scatter_rows(%x: tensor<3x2xf32>, %i: tensor<4xi64>, %u: tensor<5x2xf
 }
 
 // -----
+func.func @sum_taken(%x: tensor<3x2xf32>, %i: tensor<4xi64>, %to: tensor<5xi64>) -> tensor<3x2xf32> {
+  // expected-error @+1 {{C1: x and result must be rows of one width, from, to and weights lists of one size}}
+  %0 = tpu.sum_taken %x at %i to %to : (tensor<3x2xf32>, tensor<4xi64>, tensor<5xi64>) -> tensor<3x2xf32>
+  return %0 : tensor<3x2xf32>
+}
+
+// -----
+func.func @sum_taken_of_halves(%x: tensor<3x2xf16>, %i: tensor<4xi64>) -> tensor<3x2xf64> {
+  // expected-error @+1 {{C2: the result's elements must be x's, or f32 for a half type, and the weights' the result's}}
+  %0 = tpu.sum_taken %x at %i to %i : (tensor<3x2xf16>, tensor<4xi64>, tensor<4xi64>) -> tensor<3x2xf64>
+  return %0 : tensor<3x2xf64>
+}
+
+// -----
 func.func @aten(%x: tensor<3xf32>) -> tensor<3xf32> {
   // expected-error @+1 {{C1: argument #tpu.tensor<1> does not name the next operands}}
   %0 = tpu.aten "aten::neg"(%x) [#tpu.tensor<1>] : (tensor<3xf32>) -> tensor<3xf32>

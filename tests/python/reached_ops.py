@@ -252,8 +252,6 @@ SAMPLES = {
 
 # Operators that run as host kernels on a device whose memory has no addresses, and why.
 ON_THE_HOST = {
-    "_embedding_bag": "no lowering: ragged bags",
-    "_embedding_bag_backward": "no lowering: ragged bags",
     "_fused_sgd_": "its lowering declines this form",
     "polar": "no lowering: complex arithmetic",
 }

@@ -340,18 +340,6 @@ def test_softmax_of_a_number(number):
     check(program, torch.tensor(number), torch.tensor(2.0))
 
 
-@pytest.mark.parametrize("rows", [5, 5000])
-@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
-def test_bags_of_embeddings_whose_last_offset_is_an_end(mode, rows):
-    def program(weight, indices, offsets):
-        bags = torch._embedding_bag(
-            weight, indices, offsets, False, ["sum", "mean", "max"].index(mode), False, None, True
-        )
-        return torch.nn.functional.embedding_bag(indices, weight, offsets, mode=mode, include_last_offset=True), *bags
-
-    check(program, torch.randn(rows, 5), torch.arange(rows) % 5, torch.tensor([0, 2, rows]))
-
-
 def test_results_that_host_kernels_leave_conjugated():
     factors, pivots = torch.linalg.lu_factor(torch.randn(3, 3, dtype=torch.complex64))
     right = torch.randn(4, 3, dtype=torch.complex64)

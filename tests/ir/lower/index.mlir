@@ -108,3 +108,47 @@ func.func @fused_sgd(%p: tensor<4xf32>, %g: tensor<4xf32>, %b: tensor<4xf32>, %w
       -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>)
   return %0#0, %0#1, %0#2 : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
 }
+
+// -----
+// Bags are counted by where they begin; rows of padding go to no bag, so that the list isn't sorted.
+// CHECK-LABEL: @bags
+// CHECK: tpu.scatter_rows add
+// CHECK: %[[BAG:.*]] = tpu.scan sum
+// CHECK: tpu.sum_taken %arg0 at %arg1 to sorted %[[BAG]]
+// CHECK: tpu.sum_taken %arg0 at %arg1 times %arg2 to %{{.*}} :
+func.func @bags(%w: tensor<10x4xbf16>, %i: tensor<6xi64>, %p: tensor<6xf32>) -> (tensor<2x4xbf16>, tensor<2x4xbf16>) {
+  %o = tpu.constant dense<[0, 4]> : tensor<2xi64>
+  %0:4 = tpu.aten "aten::_embedding_bag"(%w, %i, %o)
+      [#tpu.tensor<0>, #tpu.tensor<1>, #tpu.tensor<2>, false, 1, false, unit, false, -1] in bf16
+      : (tensor<10x4xbf16>, tensor<6xi64>, tensor<2xi64>)
+      -> (tensor<2x4xbf16>, tensor<6xi64>, tensor<2xi64>, tensor<0xi64>)
+  %1:4 = tpu.aten "aten::_embedding_bag"(%w, %i, %o, %p)
+      [#tpu.tensor<0>, #tpu.tensor<1>, #tpu.tensor<2>, false, 0, false, #tpu.tensor<3>, false, 3] in bf16
+      : (tensor<10x4xbf16>, tensor<6xi64>, tensor<2xi64>, tensor<6xf32>)
+      -> (tensor<2x4xbf16>, tensor<6xi64>, tensor<2xi64>, tensor<0xi64>)
+  return %0#0, %1#0 : tensor<2x4xbf16>, tensor<2x4xbf16>
+}
+
+// -----
+// CHECK-LABEL: @bags_backward
+// CHECK: tpu.sum_taken {{.*}} at %{{.*}} to %arg1 : (tensor<2x4xf32>, tensor<6xi64>, tensor<6xi64>) -> tensor<10x4xf32>
+func.func @bags_backward(%g: tensor<2x4xf32>, %i: tensor<6xi64>, %s: tensor<2xi64>, %m: tensor<0xi64>)
+    -> tensor<10x4xf32> {
+  %b = tpu.constant dense<[0, 0, 0, 1, 1, 1]> : tensor<6xi64>
+  %0 = tpu.aten "aten::_embedding_bag_dense_backward"(%g, %i, %b, %s, %m)
+      [#tpu.tensor<0>, #tpu.tensor<1>, #tpu.tensor<2>, #tpu.tensor<3>, #tpu.tensor<4>, 10, false, 1, unit, -1] in f32
+      : (tensor<2x4xf32>, tensor<6xi64>, tensor<6xi64>, tensor<2xi64>, tensor<0xi64>) -> tensor<10x4xf32>
+  return %0 : tensor<10x4xf32>
+}
+
+// -----
+// CHECK-LABEL: @bags_backward_by_frequency
+// CHECK: tpu.aten "aten::_embedding_bag_dense_backward"
+func.func @bags_backward_by_frequency(%g: tensor<2x4xf32>, %i: tensor<6xi64>, %s: tensor<2xi64>, %m: tensor<0xi64>)
+    -> tensor<10x4xf32> {
+  %b = tpu.constant dense<[0, 0, 0, 1, 1, 1]> : tensor<6xi64>
+  %0 = tpu.aten "aten::_embedding_bag_dense_backward"(%g, %i, %b, %s, %m)
+      [#tpu.tensor<0>, #tpu.tensor<1>, #tpu.tensor<2>, #tpu.tensor<3>, #tpu.tensor<4>, 10, true, 1, unit, -1] in f32
+      : (tensor<2x4xf32>, tensor<6xi64>, tensor<6xi64>, tensor<2xi64>, tensor<0xi64>) -> tensor<10x4xf32>
+  return %0 : tensor<10x4xf32>
+}

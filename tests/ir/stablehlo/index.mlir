@@ -37,3 +37,24 @@ func.func @rows(%x: tensor<4x8xf32>, %i: tensor<3xi64>, %u: tensor<3x8xf32>) -> 
       : (tensor<4x8xf32>, tensor<3xi64>, tensor<3x8xf32>) -> tensor<4x8xf32>
   return %0 : tensor<4x8xf32>
 }
+
+// Rows of a half type are summed in f32; what goes to no row is left out, as StableHLO does.
+// CHECK-LABEL: module @taken
+// CHECK: %[[ROWS:.*]] = "stablehlo.gather"(%arg0, %arg1)
+// CHECK: %[[WIDE:.*]] = "stablehlo.convert"(%[[ROWS]]) : (tensor<3x8xbf16>) -> tensor<3x8xf32>
+// CHECK: %[[WEIGHED:.*]] = "stablehlo.multiply"(%[[WIDE]]
+// CHECK: "stablehlo.scatter"({{.*}}, %arg2, %[[WEIGHED]])
+// CHECK: update_window_dims = [1], inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>, indices_are_sorted = false
+func.func @taken(%x: tensor<4x8xbf16>, %i: tensor<3xi64>, %to: tensor<3xi64>, %w: tensor<3xf32>) -> tensor<2x8xf32> {
+  %0 = tpu.sum_taken %x at %i times %w to %to
+      : (tensor<4x8xbf16>, tensor<3xi64>, tensor<3xi64>, tensor<3xf32>) -> tensor<2x8xf32>
+  return %0 : tensor<2x8xf32>
+}
+
+// CHECK-LABEL: module @taken_in_order
+// CHECK: indices_are_sorted = true
+func.func @taken_in_order(%x: tensor<4x8xf32>, %i: tensor<4xi64>) -> tensor<3x8xf32> {
+  %to = tpu.constant dense<[0, 0, 2, 5]> : tensor<4xi64>
+  %0 = tpu.sum_taken %x at %i to sorted %to : (tensor<4x8xf32>, tensor<4xi64>, tensor<4xi64>) -> tensor<3x8xf32>
+  return %0 : tensor<3x8xf32>
+}

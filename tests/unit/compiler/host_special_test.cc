@@ -1,4 +1,5 @@
 // Scatters, scans, sorting, pooling; plans: donation, aliases, empty values.
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_replace.h"
@@ -40,6 +41,48 @@ TEST(Scatter, AlongEveryDim) {
     }
     EXPECT_EQ(RunFor<float>(text, {Pack(b), Pack(at), Pack(u)}), want) << dim;
   }
+}
+
+// Of sums of 2000 taken rows, which go to 300 and to places beyond, each must be what it is in order.
+void CheckSums(const std::string& order, std::vector<int64_t> to) {
+  constexpr int64_t kFrom = 50, kRows = 300, kWidth = 37;
+  const auto count = static_cast<int64_t>(to.size());
+  const std::string text = absl::StrReplaceAll(
+      R"(func.func @fragment(%x: tensor<50x37xf32>, %i: tensor<COUNTxi64>, %to: tensor<COUNTxi64>, %w: tensor<COUNTxf32>)
+          -> tensor<300x37xf32> {
+    %0 = tpu.sum_taken %x at %i times %w to ORDER %to
+        : (tensor<50x37xf32>, tensor<COUNTxi64>, tensor<COUNTxi64>, tensor<COUNTxf32>) -> tensor<300x37xf32>
+    return %0 : tensor<300x37xf32> })",
+      {{"COUNT", absl::StrCat(count)}, {"ORDER", order}});
+  const std::vector<float> x = Ramp(kFrom * kWidth), w = Ramp(count);
+  std::vector<int64_t> from;
+  for (int64_t i = 0; i < count; ++i) from.push_back(i * 7919 % kFrom);
+  std::vector<float> want(kRows * kWidth, 0.0f);
+  for (int64_t i = 0; i < count; ++i) {
+    if (to[i] < 0 || to[i] >= kRows) continue;
+    for (int64_t c = 0; c < kWidth; ++c) want[to[i] * kWidth + c] += w[i] * x[from[i] * kWidth + c];
+  }
+  EXPECT_EQ(RunFor<float>(text, {Pack(x), Pack(from), Pack(to), Pack(w)}), want) << order << count;
+  from[count / 2] = kFrom;
+  EXPECT_EQ(RunText(text, {Pack(x), Pack(from), Pack(to), Pack(w)}).status().code(), absl::StatusCode::kOutOfRange);
+}
+
+TEST(SumTaken, AddsInOrderAndLeavesOut) {
+  for (int64_t count : {1, 16, 37, 2000}) {
+    std::vector<int64_t> to;
+    for (int64_t i = 0; i < count; ++i) to.push_back((i * 31 + 5) % 310 - 3);
+    CheckSums("", to);
+    std::sort(to.begin(), to.end());
+    CheckSums("sorted", to);
+  }
+}
+
+TEST(SumTaken, WidensHalves) {
+  const char* text = R"(func.func @fragment(%x: tensor<2x1xf16>, %i: tensor<3xi64>) -> tensor<2x1xf32> {
+    %0 = tpu.sum_taken %x at %i to %i : (tensor<2x1xf16>, tensor<3xi64>, tensor<3xi64>) -> tensor<2x1xf32>
+    return %0 : tensor<2x1xf32> })";
+  const std::vector<uint16_t> x = {0x3c01, 0x6800};  // 1 + 2^-10, 2048
+  EXPECT_EQ(RunFor<float>(text, {Pack(x), Pack<int64_t>({1, 0, 1})}), (std::vector<float>{1.0009765625f, 4096}));
 }
 
 TEST(Scan, RunsAlongBothDims) {
