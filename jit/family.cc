@@ -20,7 +20,6 @@ constexpr size_t kLeastFit = 4, kMostFit = 6;  // fragments that a fit is found 
 // Below the second, a size meets others (heads, channels, pieces) by chance easily; below the first always.
 constexpr int64_t kLeastSize = 3, kSafeSize = 11;
 constexpr int64_t kLeastSpan = 32;  // that a range goes up to
-constexpr int64_t kFirstStep = 16;  // of the ladder: 16, 24, 32, 48, 64, ...
 
 bool IsPrime(int64_t n) {
   for (int64_t d = 2; d * d <= n; ++d) {
@@ -83,25 +82,28 @@ std::optional<std::vector<int64_t>> SizesBetween(int64_t least, int64_t most, Su
   return sizes;
 }
 
-// Values of one size for a program that is made at `most`: that, and three primes below. Nothing: there are none.
+// Values of one size for a program that is made at `most`: that and three below. Two are neighbours, so that what divides
+// k * size + c at all of them divides it always. Nothing: there are none, or one is `taken`.
 std::optional<std::vector<int64_t>> SizesUpTo(int64_t least, int64_t most, std::vector<int64_t>& taken) {
-  std::vector<int64_t> sizes;
-  for (const int64_t from : {least, (least + most) / 2, (least + 3 * most) / 4}) {
-    int64_t prime = std::max(from, sizes.empty() ? from : sizes.back() + 1);
-    while (!IsPrime(prime) || std::find(taken.begin(), taken.end(), prime) != taken.end()) ++prime;
-    sizes.push_back(prime);
-  }
-  if (sizes.back() >= most) return std::nullopt;
-  taken.insert(taken.end(), sizes.begin(), sizes.end());
-  sizes.push_back(most);
-  return sizes;
+  const auto free = [&](int64_t n) { return std::find(taken.begin(), taken.end(), n) == taken.end(); };
+  int64_t first = least;
+  while (!free(first) || !free(first + 1)) ++first;
+  int64_t middle = std::max(first + 2, (least + 2 * most) / 3);
+  while (!IsPrime(middle) || !free(middle)) ++middle;
+  if (middle >= most) return std::nullopt;
+  taken.insert(taken.end(), {first, first + 1, middle});
+  return std::vector<int64_t>{first, first + 1, middle, most};
 }
 
-// The step of the ladder that holds `size`: at most half as much again.
-int64_t StepOf(int64_t size) {
-  int64_t step = kFirstStep;
-  while (step < size) step *= 2;
-  return step > kFirstStep && step / 4 * 3 >= size ? step / 4 * 3 : step;
+// Whatever divides the number at all these points divides it at all sizes.
+bool DividesAlways(const Polynomial& number, absl::Span<const SizePoint> points) {
+  int64_t here = 0, always = 0;
+  for (const SizePoint& point : points) here = std::gcd(here, number.At(point));
+  const auto powers = static_cast<int64_t>(Polynomial::kPowers);
+  for (int64_t i = 0; i < powers * powers; ++i) {
+    always = std::gcd(always, number.At(SizePoint{i % powers, i / powers}));
+  }
+  return here == always;
 }
 
 // The last element that a view reads is in its source, and is its source's last as in `like`.
@@ -153,21 +155,22 @@ bool FragmentFamily::ready() const {
   return !served_.empty();
 }
 
-// A size stands for those that differ from it by a fixed number, too (a length, and one more for what is predicted).
-// Most of them decide, so that fragments that hand values to one another are on the same step.
+// A size stands for those that differ from it by a fixed number, too (a length, and one more for what is predicted). All
+// that are near the most frequent one are on one step: fragments hand them to one another as they are stored.
 SizePoint FragmentFamily::Members::StepOf(const SizePoint& sizes) const {
+  constexpr int64_t kNear = 2;
   SizePoint step;
   for (size_t d = 0; d < sizes.size(); ++d) {
     std::map<int64_t, int> votes;
     const size_t linear = d == 0 ? 1 : Polynomial::kPowers;
     for (const Polynomial& number : numbers) {
       Polynomial rest = number;
-      rest.terms[0] = 0;
-      if (std::exchange(rest.terms[linear], 0) == 1 && rest == Polynomial()) ++votes[number.terms[0]];
+      if (std::exchange(rest.terms[linear], 0) == 1 && rest.fixed()) ++votes[number.terms[0]];
     }
-    const auto more = [](const auto& a, const auto& b) { return a.second < b.second; };
-    const auto most = std::max_element(votes.begin(), votes.end(), more);
-    const int64_t shift = most == votes.end() ? 0 : most->first;
+    const auto fewer = [](const auto& a, const auto& b) { return a.second < b.second; };
+    const auto most = std::max_element(votes.begin(), votes.end(), fewer);
+    int64_t shift = most == votes.end() ? 0 : most->first;
+    if (most != votes.end()) shift = std::prev(votes.upper_bound(shift + kNear))->first;
     step.push_back(tpu::StepOf(sizes[d] + shift) - shift);
   }
   return step;
@@ -332,11 +335,15 @@ std::optional<FragmentFamily::Order> FragmentFamily::OrderFor(const SizePoint& l
   };
   std::sort(order.points.begin(), order.points.end(),
             [&](const SizePoint& a, const SizePoint& b) { return product(a) < product(b); });
+  if (kind_ == Families::kPadded) {
+    for (const Polynomial& number : wanted_->numbers) {
+      if (!DividesAlways(number, order.points)) return std::nullopt;
+    }
+  }
   for (const SizePoint& point : order.points) {
     // What follows the sizes must not become nothing, or one, on the way.
     for (const Polynomial& number : wanted_->numbers) {
-      const bool follows = std::any_of(number.terms.begin() + 1, number.terms.end(), [](int64_t c) { return c != 0; });
-      if (follows && number.At(point) < 2) return std::nullopt;
+      if (!number.fixed() && number.At(point) < 2) return std::nullopt;
     }
     order.fragments.push_back(at(point));
     if (!ViewsReachAs(like, order.fragments.back())) return std::nullopt;

@@ -105,6 +105,17 @@ void SizeRange::Reach(const SizePoint& sizes) {
   }
 }
 
+int64_t StepOf(int64_t size) {
+  constexpr int64_t kFirst = 16;
+  int64_t step = kFirst;
+  while (step < size) step *= 2;
+  return step > kFirst && step / 4 * 3 >= size ? step / 4 * 3 : step;
+}
+
+bool Polynomial::fixed() const {
+  return std::all_of(terms.begin() + 1, terms.end(), [](int64_t term) { return term == 0; });
+}
+
 int64_t Polynomial::At(absl::Span<const int64_t> sizes) const {
   // Unsigned: far beyond the points that it was found through it may leave 64 bits.
   const uint64_t a = sizes[0], b = sizes.size() > 1 ? sizes[1] : 0;

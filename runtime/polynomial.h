@@ -24,6 +24,9 @@ struct SizeRange {
   void Reach(const SizePoint& sizes);  // widens it; an empty one holds these alone then
 };
 
+// The step of a ladder of sizes, 16, 24, 32, 48, 64 and so on, that holds `size`: what it is padded to.
+int64_t StepOf(int64_t size);
+
 struct Polynomial {
   static constexpr size_t kPowers = 3;             // of each size, from 0 on
   std::array<int64_t, kPowers * kPowers> terms{};  // the multiple of a^i b^j at i + kPowers * j
@@ -32,6 +35,7 @@ struct Polynomial {
   // Of the fewest terms through all the points, of which there must be one more than terms, so that what follows no
   // polynomial is refused; nullopt when there is none with whole multiples. The points are distinct, of as many sizes.
   static std::optional<Polynomial> Through(absl::Span<const SizePoint> points, absl::Span<const int64_t> values);
+  bool fixed() const;  // follows no size
   friend bool operator==(const Polynomial&, const Polynomial&) = default;
 };
 

@@ -3,6 +3,7 @@
 A small GPT's training steps with a read each, in a process of its own with an empty cache; nothing is warmed up. A pass
 is twenty steps: each of the lengths or pairs once, or all of one length. The first pass meets every size for the first
 time; the first ten are a training that meets its sizes as it goes; once warm all is compiled. Medians of the processes.
+Behind the CPU plugin ("pjrt") two passes of the lengths and of one: there XLA compiles whatever has sizes of its own.
 """
 
 import json
@@ -56,22 +57,25 @@ def passes(peer, steps):
             loss.item()
         return time.perf_counter() - start
 
-    first = [run() for _ in range(PASSES)]
+    first = [run() for _ in range(PASSES if peer != "pjrt" else 2)]
     compiles = 0
-    if peer == "tpu":
-        for _ in range(3):
+    if peer in harness.OURS:
+        for _ in range(3 if peer == "tpu" else 1):
             torch.tpu.wait_for_compiles()
             run()
         compiles = torch.tpu.metrics()["compiles"]
     warm = [run() for _ in range(5)]
-    return {FIRST: first[0], TEN: sum(first) / PASSES, WARM: statistics.median(warm), "compiles": compiles}
+    return {FIRST: first[0], TEN: sum(first) / len(first), WARM: statistics.median(warm), "compiles": compiles}
 
 
 def measured(rounds):
     """Medians of `passes`, by peer and steps."""
     found = {(peer, kind): [] for kind in STEPS for peer in ("tpu", "eager")}
+    found |= {("pjrt", kind): [] for kind in ("one", "lengths")}
     for _ in range(rounds):
         for (peer, kind), seen in found.items():
+            if peer == "pjrt" and seen:
+                continue
             with harness.scratch_directory() as cache:
                 command = [sys.executable, __file__, f"--{kind}", peer]
                 child = subprocess.run(
@@ -98,6 +102,10 @@ def measure():
         theirs = found["eager", "pairs"][case]
         note = f"{pairs['compiles']:.0f} compiles"
         rows.append(harness.Row(f"twenty batches and lengths, {case}", pairs[case], "eager", theirs, None, "s", note))
+    for case in (FIRST, WARM):
+        ours, theirs = (found["pjrt", kind][case] for kind in ("lengths", "one"))
+        note = f"{found['pjrt', 'lengths']['compiles']:.0f} compiles, one length {found['pjrt', 'one']['compiles']:.0f}"
+        rows.append(harness.Row(f"twenty lengths on the CPU plugin, {case}", ours, "one length", theirs, None, "s", note))
     return rows
 
 

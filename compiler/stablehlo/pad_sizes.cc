@@ -75,6 +75,7 @@ class SizePadding {
   void TakeAlong(ir::TakeAlongOp op);
   template <typename Op>
   void Scatter(Op op, bool rows);
+  void SumTaken(ir::SumTakenOp op);
   void Return();
 
   Tensor Identity(ir::ReduceKind kind, DType dtype);
@@ -249,6 +250,7 @@ void SizePadding::Pad() {
       .Case<ir::TakeAlongOp>([&](auto op) { TakeAlong(op); })
       .Case<ir::ScatterOp>([&](auto op) { Scatter(op, false); })
       .Case<ir::ScatterRowsOp>([&](auto op) { Scatter(op, true); })
+      .Case<ir::SumTakenOp>([&](auto op) { SumTaken(op); })
       .Case<mlir::func::ReturnOp>([&](auto) { Return(); })
       .Default([&](Operation* op) {
         if (op->hasTrait<mlir::OpTrait::Elementwise>()) {
@@ -685,6 +687,23 @@ void SizePadding::Scatter(Op op, bool rows) {
                        : ir::Scatter(op.getKind(), base, where, updates, dim);
   if (padded) result = ir::SliceDim(result, dim, 0, size);
   Replace(result, std::move(into));
+}
+
+// Padding goes to a row that is none.
+void SizePadding::SumTaken(ir::SumTakenOp op) {
+  Layout of_x = Of(op.getX()), of_from = Of(op.getFrom()), of_to = Of(op.getTo());
+  const Tensor x = Straight(Same(op.getX()), of_x, 0);
+  const Tensor from = Straight(Same(op.getFrom()), of_from, 0), to = Straight(Same(op.getTo()), of_to, 0);
+  const Tensor none = e().Integer(DType::kInt64, SizeOf(0, 0).back());
+  op.getXMutable().assign(x.value());
+  op.getFromMutable().assign(
+      pad_.FillAll(Indices(from.value(), of_x[0].size, x.size(0)), of_from, Zero(DType::kInt64)).value());
+  op.getToMutable().assign(pad_.FillAll(to, of_to, none).value());
+  if (Value weights = op.getWeights()) {
+    Layout of_weights = Of(weights);
+    op.getWeightsMutable().assign(Straight(Same(weights), of_weights, 0).value());
+  }
+  Keep({PlainDim(SizeOf(0, 0)), of_x[1]});
 }
 
 void SizePadding::Return() {

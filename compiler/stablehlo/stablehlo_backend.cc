@@ -8,6 +8,7 @@
 #include "compiler/aten/registry.h"
 #include "compiler/build_id.h"
 #include "compiler/import/import.h"
+#include "compiler/ir/builder.h"
 #include "compiler/passes/run_passes.h"
 #include "compiler/stablehlo/emit.h"
 #include "compiler/stablehlo/exchange.h"
@@ -95,6 +96,49 @@ absl::StatusOr<std::vector<pjrt::PaddedDims>> DimsOf(
   return all;
 }
 
+mlir::RankedTensorType InSteps(mlir::RankedTensorType type, const pjrt::PaddedDims& dims) {
+  ir::Shape stored(type.getShape());
+  for (size_t d = 0; d < dims.size(); ++d) {
+    if (!dims[d].fixed()) stored[d] = StepOf(stored[d]);
+  }
+  return WithDims(type, stored);
+}
+
+// Arguments and results that follow sizes are stored in dims of the ladder, whatever the function works on: so it is for
+// all programs.
+void StoreInSteps(mlir::func::FuncOp function, const std::vector<pjrt::PaddedDims>& inputs,
+                  const std::vector<pjrt::PaddedDims>& outputs) {
+  mlir::OpBuilder builder(function.getBody());
+  ir::Emitter e(builder, function.getLoc());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    mlir::BlockArgument argument = function.getArgument(i);
+    const auto type = ir::TensorTypeOf(argument), stored = InSteps(type, inputs[i]);
+    if (stored == type) continue;
+    argument.setType(stored);
+    const ir::Shape zeros(type.getRank(), 0), ones(type.getRank(), 1);
+    const ir::Tensor part = ir::Slice(e.Wrap(argument), zeros, type.getShape(), ones);
+    argument.replaceAllUsesExcept(part.value(), part.value().getDefiningOp());
+  }
+  auto returned = mlir::cast<mlir::func::ReturnOp>(function.getBody().front().getTerminator());
+  builder.setInsertionPoint(returned);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const ir::Tensor x = e.Wrap(returned.getOperand(i));
+    const auto stored = InSteps(x.type(), outputs[i]);
+    if (stored == x.type()) continue;
+    const ir::Shape zeros(x.rank(), 0), ones(x.rank(), 1);
+    auto part = x.value().getDefiningOp<ir::SliceOp>();
+    if (part && part.getX().getType() == stored && part.getStart() == ir::Ints(zeros) &&
+        part.getStride() == ir::Ints(ones)) {
+      returned.setOperand(i, part.getX());  // what it is the beginning of
+      continue;
+    }
+    ir::Shape high(stored.getShape());
+    for (int64_t d = 0; d < x.rank(); ++d) high[d] -= x.size(d);
+    returned.setOperand(i, ir::Pad(x, e.Constant(x.dtype(), 0), zeros, high, zeros).value());
+  }
+  function.setFunctionType(builder.getFunctionType(function.getBody().getArgumentTypes(), returned.getOperandTypes()));
+}
+
 }  // namespace
 
 absl::StatusOr<Program> CompileModule(mlir::ModuleOp module, const std::string& name) {
@@ -129,6 +173,7 @@ absl::StatusOr<Program> CompilePadded(absl::Span<const mlir::ModuleOp> modules, 
   absl::StatusOr<std::vector<pjrt::PaddedDims>> outputs = DimsOf(functions, points, [](mlir::func::FuncOp f) { return f.getFunctionType().getResults(); });
   if (!outputs.ok()) return outputs.status();
   if (absl::Status status = PadSizes(functions, points); !status.ok()) return status;
+  StoreInSteps(functions.back(), *inputs, *outputs);
   mlir::ModuleOp largest = modules.back();
   mlir::PassManager passes(largest.getContext());
   passes.addNestedPass<mlir::func::FuncOp>(mlir::createCSEPass());

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 import reached_ops
+from helpers import run_python
 from torch_tpu import _C, _plugins
 
 pytestmark = pytest.mark.skipif(
@@ -132,3 +133,33 @@ def test_every_collective_of_four_devices_compiles(tmp_path):
     told = run_aot("--topology", ",".join(CHIPS), *arguments)
     assert told.returncode == 0, told.stdout[-4000:] + told.stderr[-4000:]
     assert compile_for_gpu(tmp_path / "modules", devices=4) == []
+
+
+PADDED = """
+import test_sizes, torch
+for name in ("head", "attention", "joined", "stacked", "scattered", "divided", "written"):
+    for size in (20, 33, 47):
+        getattr(test_sizes, name)(size, "tpu")
+        torch.tpu.synchronize()
+for name in ("perceptron", "heads", "pieced", "spread"):
+    for sizes in test_sizes.PAIRS[:4]:
+        getattr(test_sizes, name)(sizes, "tpu")
+        torch.tpu.synchronize()
+torch.tpu.wait_for_compiles()
+"""
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(_plugins.find("cpu") is None, reason="needs xla-cpu-pjrt")
+def test_programs_for_padded_values_compile(tmp_path):
+    path = os.pathsep.join([str(ROOT / "tests" / "python"), os.environ.get("PYTHONPATH", "")])
+    environment = {"TORCH_TPU_DUMP": str(tmp_path / "dump"), "TORCH_TPU_PLUGIN": "cpu", "PYTHONPATH": path}
+    run_python(PADDED, environment | {"TORCH_TPU_CACHE": str(tmp_path / "cache")})
+    modules = tmp_path / "modules"
+    modules.mkdir()
+    for file in (tmp_path / "dump").glob("*-padded.stablehlo.mlir"):
+        file.rename(modules / file.name)
+    assert len(list(modules.iterdir())) >= 11
+    told = run_aot("--topology", "v5e:2x2", "--modules", str(modules), "--output", str(tmp_path / "out"))
+    assert told.returncode == 0, told.stdout[-4000:] + told.stderr[-4000:]
+    assert compile_for_gpu(modules) == []

@@ -1,6 +1,7 @@
 #include "jit/family.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -59,6 +60,68 @@ class FragmentFamilyTest : public testing::Test {
   FragmentFamily family_{At({8, 20})};
   std::vector<SizePoint> one_, two_;
 };
+
+class PaddedFamilyTest : public testing::Test {
+ protected:
+  // Whether a fragment of these sizes makes the family ask for a program, which it then gets. Its largest sizes.
+  SizePoint StepFor(const SizePoint& sizes) {
+    if (!family_.Add(At(sizes))) return {};
+    const auto order = family_.Take();
+    if (!order) return {};
+    EXPECT_EQ(order->points.back(), order->range.most);
+    std::vector<std::unique_ptr<ExecutableFamily>> programs;
+    programs.push_back(std::make_unique<Echo>(&asked_[order->range.most]));
+    family_.Set(*order, std::move(programs));
+    return order->range.most;
+  }
+  // The largest sizes of the program that it would run by.
+  SizePoint By(const SizePoint& sizes) {
+    for (auto& [step, asked] : asked_) asked.clear();
+    family_.At(At(sizes), 0);
+    for (auto& [step, asked] : asked_) {
+      if (!asked.empty()) return step;
+    }
+    return {};
+  }
+
+  FragmentFamily family_{At({8, 20}), Families::kPadded};
+  std::map<SizePoint, std::vector<SizePoint>> asked_;
+};
+
+TEST_F(PaddedFamilyTest, HasAProgramForEachStepThatIsMet) {
+  EXPECT_EQ(StepFor({8, 20}), SizePoint());
+  EXPECT_EQ(StepFor({8, 33}), SizePoint());
+  EXPECT_EQ(StepFor({8, 90}), SizePoint{96});
+  EXPECT_EQ(By({8, 20}), SizePoint{96});
+  EXPECT_EQ(By({8, 97}), SizePoint());
+  const uint32_t version = family_.version();
+  EXPECT_EQ(StepFor({8, 35}), SizePoint{48});
+  EXPECT_NE(family_.version(), version);
+  EXPECT_EQ(By({8, 48}), SizePoint{48});
+  EXPECT_EQ(By({8, 20}), SizePoint{48});
+  EXPECT_EQ(By({8, 49}), SizePoint{96});
+  EXPECT_EQ(StepFor({8, 48}), SizePoint());
+  EXPECT_EQ(StepFor({8, 97}), SizePoint{128});
+  EXPECT_EQ(By({8, 60}), SizePoint{96});
+}
+
+TEST_F(PaddedFamilyTest, StepsOfTwoSizesAreCrossed) {
+  for (const SizePoint& sizes : {SizePoint{4, 20}, {7, 33}, {12, 47}}) EXPECT_EQ(StepFor(sizes), SizePoint());
+  EXPECT_EQ(StepFor({5, 64}), (SizePoint{16, 64}));
+  EXPECT_EQ(By({16, 30}), (SizePoint{16, 64}));
+  EXPECT_EQ(StepFor({20, 20}), (SizePoint{24, 24}));
+  EXPECT_EQ(By({17, 24}), (SizePoint{24, 24}));
+  EXPECT_EQ(By({17, 25}), SizePoint());
+}
+
+TEST_F(PaddedFamilyTest, NoNumberIsAMultipleByChanceAtAllPoints) {
+  for (const int64_t size : {20, 33}) family_.Add(At({8, size}));
+  ASSERT_TRUE(family_.Add(At({8, 47})));
+  const auto order = family_.Take();
+  ASSERT_TRUE(order);
+  EXPECT_EQ(order->points.size(), 4);
+  EXPECT_EQ(order->points[1][0], order->points[0][0] + 1);
+}
 
 TEST_F(FragmentFamilyTest, FollowsOneSizeAfterThree) {
   EXPECT_FALSE(Adds({8, 20}) || Adds({8, 33}));

@@ -255,6 +255,12 @@ func.func @f(%x: tensor<6x3xf32>, %u: tensor<$Tx3xf32>, %i: tensor<$Txi64>, %k: 
   %4 = tpu.scatter_rows mul %v into %w at %j along 0 : (tensor<$Tx3xf32>, tensor<2xi64>, tensor<2x3xf32>) -> tensor<$Tx3xf32>
   return %0, %1, %2, %3, %4 : tensor<6x3xf32>, tensor<6x3xf32>, tensor<6x3xf32>, tensor<$Tx3xf32>, tensor<$Tx3xf32>
 })"},
+    {"sums_of_what_is_taken", R"(
+func.func @f(%x: tensor<$Tx3xf32>, %i: tensor<$Fxi64>, %to: tensor<$Fxi64>, %w: tensor<$Fxf32>) -> (tensor<2x3xf32>, tensor<$Nx3xf32>) {
+  %0 = tpu.sum_taken %x at %i times %w to %to : (tensor<$Tx3xf32>, tensor<$Fxi64>, tensor<$Fxi64>, tensor<$Fxf32>) -> tensor<2x3xf32>
+  %1 = tpu.sum_taken %x at %i to %to : (tensor<$Tx3xf32>, tensor<$Fxi64>, tensor<$Fxi64>) -> tensor<$Nx3xf32>
+  return %0, %1 : tensor<2x3xf32>, tensor<$Nx3xf32>
+})"},
     {"random_bits", R"(
 func.func @f(%s: tensor<i64>, %o: tensor<i64>) -> (tensor<3x$Tx5xi32>, tensor<$Txi32>) {
   %0 = tpu.random_bits %s, %o : (tensor<i64>, tensor<i64>) -> tensor<3x$Tx5xi32>
