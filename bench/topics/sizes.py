@@ -105,7 +105,9 @@ def measure():
     for case in (FIRST, WARM):
         ours, theirs = (found["pjrt", kind][case] for kind in ("lengths", "one"))
         note = f"{found['pjrt', 'lengths']['compiles']:.0f} compiles, one length {found['pjrt', 'one']['compiles']:.0f}"
-        rows.append(harness.Row(f"twenty lengths on the CPU plugin, {case}", ours, "one length", theirs, None, "s", note))
+        rows.append(
+            harness.Row(f"twenty lengths on the CPU plugin, {case}", ours, "one length", theirs, None, "s", note)
+        )
     return rows
 
 
