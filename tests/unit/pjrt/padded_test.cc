@@ -21,7 +21,7 @@ namespace {
 
 using mlir::ModuleOp;
 
-// A function's text at sizes $T and $B; also $M = $T - 1, $N = $T + 1, $F = 4 $T, $S = $T $T, $P = $B $T, $Q = 4 $P, $D = 2 $T + 4.
+// A function's text at sizes $T and $B; also $M = $T - 1, $N = $T + 1, $F = 4 $T, $S = $T $T, $P = $B $T, $Q = 4 $P, $D = 2 $T + 4, $R = 40 - $T.
 std::string At(const std::string& text, const SizePoint& sizes) {
   const int64_t t = sizes[0], b = sizes.size() > 1 ? sizes[1] : 0;
   return absl::StrReplaceAll(text, {{"$T", absl::StrCat(t)},
@@ -32,6 +32,7 @@ std::string At(const std::string& text, const SizePoint& sizes) {
                                     {"$S", absl::StrCat(t * t)},
                                     {"$P", absl::StrCat(b * t)},
                                     {"$Q", absl::StrCat(4 * b * t)},
+                                    {"$R", absl::StrCat(40 - t)},
                                     {"$D", absl::StrCat(2 * t + 4)}});
 }
 
@@ -255,6 +256,24 @@ func.func @f(%x: tensor<6x3xf32>, %u: tensor<$Tx3xf32>, %i: tensor<$Txi64>, %k: 
   %4 = tpu.scatter_rows mul %v into %w at %j along 0 : (tensor<$Tx3xf32>, tensor<2xi64>, tensor<2x3xf32>) -> tensor<$Tx3xf32>
   return %0, %1, %2, %3, %4 : tensor<6x3xf32>, tensor<6x3xf32>, tensor<6x3xf32>, tensor<$Tx3xf32>, tensor<$Tx3xf32>
 })"},
+    {"indices_that_are_alike", R"(
+func.func @f(%x: tensor<6x3xf32>, %y: tensor<4x$Tx6xf32>, %u: tensor<2xf32>) -> (tensor<$Fx2x3xf32>, tensor<$Fx3xf32>, tensor<$Fx6xf32>) {
+  %0 = tpu.iota 1 : tensor<$Fx2xi64>
+  %1 = tpu.take %x at %0 along 0 : (tensor<6x3xf32>, tensor<$Fx2xi64>) -> tensor<$Fx2x3xf32>
+  %2 = tpu.reshape %y : (tensor<4x$Tx6xf32>) -> tensor<$Fx2x3xf32>
+  %3 = tpu.mul %1, %2 : tensor<$Fx2x3xf32>
+  %4 = tpu.iota 1 : tensor<$Fx3xi64>
+  %5 = tpu.broadcast %x [1, 2] : (tensor<6x3xf32>) -> tensor<$Fx6x3xf32>
+  %6 = tpu.reshape %4 : (tensor<$Fx3xi64>) -> tensor<$Fx1x3xi64>
+  %7 = tpu.take_along %5 at %6 along 1 : (tensor<$Fx6x3xf32>, tensor<$Fx1x3xi64>) -> tensor<$Fx1x3xf32>
+  %8 = tpu.reshape %7 : (tensor<$Fx1x3xf32>) -> tensor<$Fx3xf32>
+  %9 = tpu.reshape %y : (tensor<4x$Tx6xf32>) -> tensor<$Fx6xf32>
+  %10 = tpu.slice %9 [0, 0] to [$F, 3] by [1, 1] : (tensor<$Fx6xf32>) -> tensor<$Fx3xf32>
+  %11 = tpu.mul %8, %10 : tensor<$Fx3xf32>
+  %12 = tpu.broadcast %u [1] : (tensor<2xf32>) -> tensor<$Fx2xf32>
+  %13 = tpu.scatter add %12 into %9 at %0 along 1 : (tensor<$Fx6xf32>, tensor<$Fx2xi64>, tensor<$Fx2xf32>) -> tensor<$Fx6xf32>
+  return %3, %11, %13 : tensor<$Fx2x3xf32>, tensor<$Fx3xf32>, tensor<$Fx6xf32>
+})"},
     {"random_bits", R"(
 func.func @f(%s: tensor<i64>, %o: tensor<i64>) -> (tensor<3x$Tx5xi32>, tensor<$Txi32>) {
   %0 = tpu.random_bits %s, %o : (tensor<i64>, tensor<i64>) -> tensor<3x$Tx5xi32>
@@ -304,6 +323,20 @@ func.func @f(%x: tensor<$Sxf32>) -> tensor<$Txf32> {
 })", 1);
   EXPECT_TRUE(absl::IsFailedPrecondition(strides.status()));
   EXPECT_NE(strides.status().message().find("tpu.slice: strides follow the sizes"), std::string::npos) << strides.status();
+  const auto written = Padded(R"(
+func.func @f(%x: tensor<$Fxf32>, %y: tensor<4xf32>) -> tensor<$Fxf32> {
+  %0 = tpu.update_slice %y into %x at [0] by [$T] : tensor<4xf32> into tensor<$Fxf32>
+  return %0 : tensor<$Fxf32>
+})", 1);
+  EXPECT_TRUE(absl::IsFailedPrecondition(written.status())) << written.status();
+  EXPECT_NE(written.status().message().find("strides"), std::string::npos) << written.status();
+  const auto shrinks = Padded(R"(
+func.func @f(%x: tensor<40xf32>) -> tensor<$Rxf32> {
+  %0 = tpu.slice %x [$T] to [40] by [1] : (tensor<40xf32>) -> tensor<$Rxf32>
+  return %0 : tensor<$Rxf32>
+})", 1);
+  EXPECT_TRUE(absl::IsFailedPrecondition(shrinks.status())) << shrinks.status();
+  EXPECT_NE(shrinks.status().message().find("becomes smaller"), std::string::npos) << shrinks.status();
   const auto number = Padded(R"(
 func.func @f(%x: tensor<$Txf32>) -> tensor<$Txf32> {
   %0 = tpu.constant dense<1.$T> : tensor<$Txf32>
