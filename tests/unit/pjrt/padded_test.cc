@@ -315,6 +315,30 @@ func.func @f(%x: tensor<$Txf32>, %i: tensor<2xi64>, %u: tensor<2xf32>) -> (tenso
   }
 }
 
+// Of a value that is stored otherwise, the one given up is what the result is written over: as large as that.
+TEST(Padded, AResultOverAValueThatWasStoredOtherwiseIsChargedWhole) {
+  const auto program = Padded(R"(
+func.func @f(%x: tensor<$Txf32>) -> tensor<$Txf32> {
+  %0 = tpu.add %x, %x : tensor<$Txf32>
+  return %0 : tensor<$Txf32>
+})", 1);
+  ASSERT_TRUE(program.ok()) << program.status();
+  auto family = PluginDevice().LoadFamily(*program);
+  ASSERT_TRUE(family.ok()) << family.status();
+  auto executable = (*family)->At({5});
+  ASSERT_TRUE(executable.ok()) << executable.status();
+  const float values[] = {1, 2, 3, 4, 5};
+  for (const bool padded : {true, false}) {
+    const TensorType type{DType::kFloat32, {5}};
+    BufferRef x = *PluginDevice().MakeValue(type, values);
+    if (padded) x = Poisoned(type, program->inputs[0], Bytes(type.bytes()));
+    std::vector<Argument> arguments{{.buffer = std::move(x), .donated = true}};
+    std::vector<BufferRef> outputs(1);
+    ASSERT_TRUE((*executable)->Launch(absl::MakeSpan(arguments), absl::MakeSpan(outputs), nullptr).ok());
+    EXPECT_EQ(pjrt::HeldBy(outputs[0]).charged, static_cast<int64_t>(program->outputs[0].bytes())) << padded;
+  }
+}
+
 TEST(Padded, WhatCantBePaddedIsRefusedByName) {
   const auto strides = Padded(R"(
 func.func @f(%x: tensor<$Sxf32>) -> tensor<$Txf32> {
