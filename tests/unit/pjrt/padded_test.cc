@@ -153,6 +153,12 @@ func.func @f(%x: tensor<$Px4xf32>, %y: tensor<$Bx$Tx4xf32>, %z: tensor<$Qxf32>) 
   %5 = tpu.reshape %4 : (tensor<$Qxf32>) -> tensor<$Bx4x$Txf32>
   return %5, %3 : tensor<$Bx4x$Txf32>, tensor<$Qxf32>
 })", 2},
+    {"nothing_along_a_dim", R"(
+func.func @f(%x: tensor<$Tx0xf32>, %y: tensor<$Tx1x2xf32>) -> tensor<$Tx1x2xf32> {
+  %0 = tpu.reshape %x : (tensor<$Tx0xf32>) -> tensor<$Tx1x0xf32>
+  %1 = tpu.concat %0, %y along 2 : (tensor<$Tx1x0xf32>, tensor<$Tx1x2xf32>) -> tensor<$Tx1x2xf32>
+  return %1 : tensor<$Tx1x2xf32>
+})"},
     {"reductions", R"(
 func.func @f(%x: tensor<3x$Tx5xf32>) -> (tensor<3x5xf32>, tensor<f32>, tensor<5xf32>, tensor<3xf32>, tensor<3x5xi64>, tensor<3x$Txi64>) {
   %0 = tpu.reduce sum %x [1] : (tensor<3x$Tx5xf32>) -> tensor<3x5xf32>
