@@ -154,10 +154,11 @@ func.func @f(%x: tensor<$Px4xf32>, %y: tensor<$Bx$Tx4xf32>, %z: tensor<$Qxf32>) 
   return %5, %3 : tensor<$Bx4x$Txf32>, tensor<$Qxf32>
 })", 2},
     {"nothing_along_a_dim", R"(
-func.func @f(%x: tensor<$Tx0xf32>, %y: tensor<$Tx1x2xf32>) -> tensor<$Tx1x2xf32> {
-  %0 = tpu.reshape %x : (tensor<$Tx0xf32>) -> tensor<$Tx1x0xf32>
-  %1 = tpu.concat %0, %y along 2 : (tensor<$Tx1x0xf32>, tensor<$Tx1x2xf32>) -> tensor<$Tx1x2xf32>
-  return %1 : tensor<$Tx1x2xf32>
+func.func @f(%x: tensor<$Tx0xf32>, %y: tensor<$Tx2x1xf32>) -> (tensor<$Tx2x1xf32>, tensor<0x$Txf32>) {
+  %0 = tpu.reshape %x : (tensor<$Tx0xf32>) -> tensor<$Tx0x1xf32>
+  %1 = tpu.concat %0, %y along 1 : (tensor<$Tx0x1xf32>, tensor<$Tx2x1xf32>) -> tensor<$Tx2x1xf32>
+  %2 = tpu.reshape %x : (tensor<$Tx0xf32>) -> tensor<0x$Txf32>
+  return %1, %2 : tensor<$Tx2x1xf32>, tensor<0x$Txf32>
 })"},
     {"reductions", R"(
 func.func @f(%x: tensor<3x$Tx5xf32>) -> (tensor<3x5xf32>, tensor<f32>, tensor<5xf32>, tensor<3xf32>, tensor<3x5xi64>, tensor<3x$Txi64>) {
