@@ -138,6 +138,16 @@ def test_values_go_from_padded_programs_to_others_and_back():
     assert_same(twin, state, rtol=1e-4, atol=1e-3)
 
 
+def test_what_becomes_smaller_as_a_size_grows():
+    """The largest size is not where the rest of a table is largest: there is no padded program for that."""
+
+    def rest(size, device):
+        x = poisoned(200, 4, device=device)
+        return x[size:] * 2, torch.cat([x[:size] + 1, x[size:] * 3])
+
+    run_at(rest, LENGTHS, rtol=1e-4, atol=1e-6)
+
+
 def test_explain_tells_why_there_is_none():
     def strided(size, device):
         return values(size * size, device=device)[::size] + 1
