@@ -48,7 +48,7 @@ void Analyse(FragmentEntry& entry) {
 
 }  // namespace
 
-FragmentEntry::FragmentEntry(int devices) : executables(devices), family_version_(devices) {}
+FragmentEntry::FragmentEntry(int devices) : executables(devices), family_version_(devices), own_(devices) {}
 
 FragmentEntry::~FragmentEntry() {
   for (auto& e : executables) delete e.load();
@@ -65,23 +65,25 @@ Executable* FragmentEntry::ExecutableFor(int device) {
     if (!family->wanted()) left_out.store(true, std::memory_order_relaxed);
     return executable;
   }
-  Executable* const before = executable;
-  if (!executables[device].compare_exchange_strong(executable, of_family.get())) return executable;
+  std::lock_guard<std::mutex> lock(mutex_);
+  Executable* const before = executables[device].load(std::memory_order_relaxed);
+  if (own_[device]) return before;
+  executables[device].store(of_family.get(), std::memory_order_release);
   family_version_[device].store(version, std::memory_order_relaxed);
-  Keep(std::unique_ptr<Executable>(before));
   left_out.store(false, std::memory_order_relaxed);
-  if (before == nullptr) Metrics::Get().sizes_served.fetch_add(1, std::memory_order_relaxed);
+  if (before == nullptr) {
+    Metrics::Get().sizes_served.fetch_add(1, std::memory_order_relaxed);
+  } else {
+    replaced_.emplace_back(before);
+  }
   return of_family.release();
 }
 
 void FragmentEntry::Install(int device, std::unique_ptr<Executable> executable) {
-  Keep(std::unique_ptr<Executable>(executables[device].exchange(executable.release(), std::memory_order_acq_rel)));
-}
-
-void FragmentEntry::Keep(std::unique_ptr<Executable> replaced) {
-  if (!replaced) return;
   std::lock_guard<std::mutex> lock(mutex_);
-  replaced_.push_back(std::move(replaced));
+  own_[device] = true;
+  Executable* const before = executables[device].exchange(executable.release(), std::memory_order_acq_rel);
+  if (before != nullptr) replaced_.emplace_back(before);
 }
 
 std::vector<KernelTime> FragmentEntry::KernelTimes() const {

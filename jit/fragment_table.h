@@ -84,10 +84,9 @@ struct FragmentEntry final : RefCounted<FragmentEntry> {
   void Forget(const absl::flat_hash_set<const FragmentEntry*>& gone);
 
  private:
-  void Keep(std::unique_ptr<Executable> replaced);
-
   std::vector<std::atomic<uint32_t>> family_version_;  // by device: of the family, when it was last asked
   std::mutex mutex_;
+  std::vector<bool> own_;  // by device: whether it has a program of its own; guarded by mutex_
   std::vector<std::unique_ptr<Executable>> replaced_;  // launches may still run them; guarded by mutex_
 };
 

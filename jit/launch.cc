@@ -88,7 +88,10 @@ void Launch::Run() {
   const bool sound = CollectArguments(arguments);
   const int device = stream_.device_index();
   const std::atomic<Executable*>& own = entry_->executables[device];
-  if (fixed && own.load(std::memory_order_acquire) == nullptr) engine_.pool().WaitFor(entry_);
+  // Its family's program, which may serve it already, may round otherwise.
+  if (fixed && entry_->state.load(std::memory_order_acquire) != FragmentEntry::State::kReady) {
+    engine_.pool().WaitFor(entry_);
+  }
   Executable* executable = fixed ? own.load(std::memory_order_acquire) : entry_->ExecutableFor(device);
   if (executable == nullptr && !fixed && !stream_.device()->host_addressable() && Engine::IsServed(*entry_)) {
     engine_.pool().WaitFor(*entry_->family);  // sooner there than programs for each operation

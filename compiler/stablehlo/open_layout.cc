@@ -115,8 +115,12 @@ OpenDim DimOf(Factors factors, const Numbers& size) {
 }
 
 std::optional<Reshaped> Reshape(const Layout& layout, llvm::ArrayRef<Numbers> dims) {
-  const std::vector<Part> parts = PartsOf(layout);
   Reshaped result;
+  if (std::any_of(dims.begin(), dims.end(), [](const Numbers& size) { return IsAll(size, 0); })) {  // no elements
+    for (const Numbers& size : dims) result.layout.push_back(PlainDim(size));
+    return result;
+  }
+  const std::vector<Part> parts = PartsOf(layout);
   size_t part = 0, dim = 0;
   while (part < parts.size() || dim < dims.size()) {
     const size_t first_part = part, first_dim = dim;

@@ -33,8 +33,9 @@ class SizePadding {
     return numbers;
   }
 
-  // Whether the functions are one but for sizes.
+  // Whether the functions are one but for sizes, which are largest in the last.
   bool Matches(const AtPoints& at);
+  bool Holds(Value largest, Value value);
   Numbers SizeOf(unsigned result, int64_t dim) const;
   llvm::SmallVector<Numbers> SizesOf(unsigned result) const;
   Layout Plain(unsigned result = 0) const;
@@ -71,6 +72,7 @@ class SizePadding {
   void Along(Operation* op, int64_t dim, Tensor fill);
   void RandomBits(ir::RandomBitsOp op);
   Tensor Indices(Value indices, const Numbers& size, int64_t out_of_range);
+  Tensor InRange(Tensor indices, const Layout& layout);
   void Take(ir::TakeOp op);
   void TakeAlong(ir::TakeAlongOp op);
   template <typename Op>
@@ -95,6 +97,7 @@ absl::Status SizePadding::Run() {
     Layout layout(ir::TensorTypeOf(least.getArgument(a)).getRank());
     for (auto [p, f] : llvm::enumerate(functions_)) {
       mlir::Value argument = mlir::func::FuncOp(f).getArgument(a);
+      if (!Holds(largest.getArgument(a), argument)) return pad_.status();
       numbered_[p].try_emplace(argument, a);
       for (auto [d, dim] : llvm::enumerate(layout)) dim.size.push_back(ir::ShapeOf(argument)[d]);
     }
@@ -142,10 +145,20 @@ bool SizePadding::Matches(const AtPoints& at) {
       Refuse(absl::StrCat("differs from ", first->getName().getStringRef().str(), " at the least size"));
       return false;
     }
-    for (Value result : op->getResults()) {
+    for (const auto& [largest, result] : llvm::zip(at.back()->getResults(), op->getResults())) {
+      if (!Holds(largest, result)) return false;
       const auto next = static_cast<unsigned>(numbered_[p].size());
       numbered_[p].try_emplace(result, next);
     }
+  }
+  return true;
+}
+
+bool SizePadding::Holds(Value largest, Value value) {
+  for (const auto& [most, size] : llvm::zip(ir::ShapeOf(largest), ir::ShapeOf(value))) {
+    if (size <= most) continue;
+    Refuse("a dim becomes smaller as the sizes grow");
+    return false;
   }
   return true;
 }
@@ -401,6 +414,9 @@ void SizePadding::UpdateSlice(ir::UpdateSliceOp op) {
       Agree(base, into, d, src, layout, d);
       continue;
     }
+    if (!IsFixed(Each<ir::UpdateSliceOp>([&](ir::UpdateSliceOp o) { return o.getStride()[d]; }))) {
+      return Refuse("strides follow the sizes");
+    }
     base = Straight(base, into, d);
     src = Straight(src, layout, d);
     into[d] = PlainDim(into[d].size);
@@ -618,12 +634,21 @@ Tensor SizePadding::Indices(Value indices, const Numbers& size, int64_t out_of_r
   return where;
 }
 
+// What is taken at padding is as good as any; where indices are alike, it stays that of the others.
+Tensor SizePadding::InRange(Tensor indices, const Layout& layout) {
+  llvm::SmallVector<int64_t> dims;
+  for (const auto& [d, dim] : llvm::enumerate(layout)) {
+    if (!dim.alike) dims.push_back(static_cast<int64_t>(d));
+  }
+  return pad_.Fill(indices, layout, dims, Zero(DType::kInt64));
+}
+
 void SizePadding::Take(ir::TakeOp op) {
   const auto dim = static_cast<int64_t>(op.getDim());
   Layout layout = Of(op.getX());
   const Layout& of = Of(op.getIndices());
   const Tensor x = Straight(Same(op.getX()), layout, dim);
-  const Tensor where = pad_.FillAll(Indices(op.getIndices(), layout[dim].size, x.size(dim)), of, Zero(DType::kInt64));
+  const Tensor where = InRange(Indices(op.getIndices(), layout[dim].size, x.size(dim)), of);
   op.getXMutable().assign(x.value());
   op.getIndicesMutable().assign(where.value());
   layout.erase(layout.begin() + dim);
@@ -646,7 +671,7 @@ void SizePadding::TakeAlong(ir::TakeAlongOp op) {
   }
   where = Indices(where.value(), of_x[dim].size, x.size(dim));
   op.getXMutable().assign(x.value());
-  op.getIndicesMutable().assign(pad_.FillAll(where, of, Zero(DType::kInt64)).value());
+  op.getIndicesMutable().assign(InRange(where, of).value());
   Keep(std::move(of));
 }
 
@@ -667,6 +692,7 @@ void SizePadding::Scatter(Op op, bool rows) {
       if (into[d].alike) into[d] = from[d];
       updates = Moved(updates, from, d, into[d]);
       if (taken_along) where = Moved(where, of, of_indices, into[d]);
+      if (taken_along && of[of_indices].alike) of[of_indices] = into[d];
     } else {
       base = Straight(base, into, d);
       updates = Straight(updates, from, d);

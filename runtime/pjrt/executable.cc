@@ -149,7 +149,8 @@ absl::Status ModuleExecutable::Charge(absl::Span<Argument> inputs, Frame& frame)
   for (uint32_t r = 0; r < module_.results; ++r) {
     const int64_t donor = module_.donors[r];
     if (donor >= 0 && GivenUp(inputs[donor])) {
-      frame.charges[r] = std::exchange(HeldBy(inputs[donor].buffer).charged, 0);
+      const BufferRef& other = frame.in.held[donor];  // the same value, stored as the program takes it
+      frame.charges[r] = std::exchange(HeldBy(other ? other : inputs[donor].buffer).charged, 0);
     }
   }
   return absl::OkStatus();
@@ -321,7 +322,8 @@ absl::StatusOr<Module> ModuleOf(const Program& program) {
   if (absl::Status s = CheckFormat(program, kFormat); !s.ok()) return s;
   absl::StatusOr<Module> module = Module::Parse(program.bytes);
   if (!module.ok()) return module.status();
-  if (!Fits(*module, program, 0)) return absl::InvalidArgumentError("stablehlo program: does not fit its own signature");
+  if (!Fits(*module, program, 0))
+    return absl::InvalidArgumentError("stablehlo program: does not fit its own signature");
   return module;
 }
 

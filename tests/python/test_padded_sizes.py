@@ -84,6 +84,28 @@ def test_random_numbers_are_those_of_any_other_program():
     assert counted("sizes_served") - served >= len(LENGTHS) - 4
 
 
+def test_fixed_programs_are_not_those_for_many_sizes(monkeypatch):
+    """Though one serves already: what is compiled meanwhile may round otherwise, and timing would tell which runs."""
+    monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)
+
+    def product(size, device):
+        x = values(size, 64, device=device)
+        return x.t() @ x, x.sum(0)
+
+    run_at(product, (1200, 1333, 1447, 1364), rtol=1e-4, atol=1e-3)
+    served = counted("sizes_served")
+    [x.cpu() for x in product(1111, "tpu")]
+    assert counted("sizes_served") > served
+    torch.use_deterministic_algorithms(True)
+    try:
+        first = [x.cpu() for x in product(1111, "tpu")]
+        torch.tpu.wait_for_compiles()
+        again = product(1111, "tpu")
+        assert all(torch.equal(a, b.cpu()) for a, b in zip(first, again, strict=True))
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
 def test_a_larger_program_serves_until_there_is_a_closer_one():
     def doubled(size, device):
         return (values(size, 7, device=device) * 2).softmax(0)
@@ -122,6 +144,16 @@ def test_values_go_from_padded_programs_to_others_and_back():
         if i == 260:
             torch.tpu.wait_for_compiles()
     assert_same(twin, state, rtol=1e-4, atol=1e-3)
+
+
+def test_what_becomes_smaller_as_a_size_grows():
+    """The largest size is not where the rest of a table is largest: there is no padded program for that."""
+
+    def rest(size, device):
+        x = poisoned(200, 4, device=device)
+        return x[size:] * 2, torch.cat([x[:size] + 1, x[size:] * 3])
+
+    run_at(rest, LENGTHS, rtol=1e-4, atol=1e-6)
 
 
 def test_explain_tells_why_there_is_none():

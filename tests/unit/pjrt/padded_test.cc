@@ -21,7 +21,7 @@ namespace {
 
 using mlir::ModuleOp;
 
-// A function's text at sizes $T and $B; also $M = $T - 1, $N = $T + 1, $F = 4 $T, $S = $T $T, $P = $B $T, $Q = 4 $P, $D = 2 $T + 4.
+// A function's text at sizes $T and $B; also $M = $T - 1, $N = $T + 1, $F = 4 $T, $S = $T $T, $P = $B $T, $Q = 4 $P, $D = 2 $T + 4, $R = 40 - $T.
 std::string At(const std::string& text, const SizePoint& sizes) {
   const int64_t t = sizes[0], b = sizes.size() > 1 ? sizes[1] : 0;
   return absl::StrReplaceAll(text, {{"$T", absl::StrCat(t)},
@@ -32,6 +32,7 @@ std::string At(const std::string& text, const SizePoint& sizes) {
                                     {"$S", absl::StrCat(t * t)},
                                     {"$P", absl::StrCat(b * t)},
                                     {"$Q", absl::StrCat(4 * b * t)},
+                                    {"$R", absl::StrCat(40 - t)},
                                     {"$D", absl::StrCat(2 * t + 4)}});
 }
 
@@ -152,6 +153,13 @@ func.func @f(%x: tensor<$Px4xf32>, %y: tensor<$Bx$Tx4xf32>, %z: tensor<$Qxf32>) 
   %5 = tpu.reshape %4 : (tensor<$Qxf32>) -> tensor<$Bx4x$Txf32>
   return %5, %3 : tensor<$Bx4x$Txf32>, tensor<$Qxf32>
 })", 2},
+    {"nothing_along_a_dim", R"(
+func.func @f(%x: tensor<$Tx0xf32>, %y: tensor<$Tx2x1xf32>) -> (tensor<$Tx2x1xf32>, tensor<0x$Txf32>) {
+  %0 = tpu.reshape %x : (tensor<$Tx0xf32>) -> tensor<$Tx0x1xf32>
+  %1 = tpu.concat %0, %y along 1 : (tensor<$Tx0x1xf32>, tensor<$Tx2x1xf32>) -> tensor<$Tx2x1xf32>
+  %2 = tpu.reshape %x : (tensor<$Tx0xf32>) -> tensor<0x$Txf32>
+  return %1, %2 : tensor<$Tx2x1xf32>, tensor<0x$Txf32>
+})"},
     {"reductions", R"(
 func.func @f(%x: tensor<3x$Tx5xf32>) -> (tensor<3x5xf32>, tensor<f32>, tensor<5xf32>, tensor<3xf32>, tensor<3x5xi64>, tensor<3x$Txi64>) {
   %0 = tpu.reduce sum %x [1] : (tensor<3x$Tx5xf32>) -> tensor<3x5xf32>
@@ -261,6 +269,24 @@ func.func @f(%x: tensor<$Tx3xf32>, %i: tensor<$Fxi64>, %to: tensor<$Fxi64>, %w: 
   %1 = tpu.sum_taken %x at %i to %to : (tensor<$Tx3xf32>, tensor<$Fxi64>, tensor<$Fxi64>) -> tensor<$Nx3xf32>
   return %0, %1 : tensor<2x3xf32>, tensor<$Nx3xf32>
 })"},
+    {"indices_that_are_alike", R"(
+func.func @f(%x: tensor<6x3xf32>, %y: tensor<4x$Tx6xf32>, %u: tensor<2xf32>) -> (tensor<$Fx2x3xf32>, tensor<$Fx3xf32>, tensor<$Fx6xf32>) {
+  %0 = tpu.iota 1 : tensor<$Fx2xi64>
+  %1 = tpu.take %x at %0 along 0 : (tensor<6x3xf32>, tensor<$Fx2xi64>) -> tensor<$Fx2x3xf32>
+  %2 = tpu.reshape %y : (tensor<4x$Tx6xf32>) -> tensor<$Fx2x3xf32>
+  %3 = tpu.mul %1, %2 : tensor<$Fx2x3xf32>
+  %4 = tpu.iota 1 : tensor<$Fx3xi64>
+  %5 = tpu.broadcast %x [1, 2] : (tensor<6x3xf32>) -> tensor<$Fx6x3xf32>
+  %6 = tpu.reshape %4 : (tensor<$Fx3xi64>) -> tensor<$Fx1x3xi64>
+  %7 = tpu.take_along %5 at %6 along 1 : (tensor<$Fx6x3xf32>, tensor<$Fx1x3xi64>) -> tensor<$Fx1x3xf32>
+  %8 = tpu.reshape %7 : (tensor<$Fx1x3xf32>) -> tensor<$Fx3xf32>
+  %9 = tpu.reshape %y : (tensor<4x$Tx6xf32>) -> tensor<$Fx6xf32>
+  %10 = tpu.slice %9 [0, 0] to [$F, 3] by [1, 1] : (tensor<$Fx6xf32>) -> tensor<$Fx3xf32>
+  %11 = tpu.mul %8, %10 : tensor<$Fx3xf32>
+  %12 = tpu.broadcast %u [1] : (tensor<2xf32>) -> tensor<$Fx2xf32>
+  %13 = tpu.scatter add %12 into %9 at %0 along 1 : (tensor<$Fx6xf32>, tensor<$Fx2xi64>, tensor<$Fx2xf32>) -> tensor<$Fx6xf32>
+  return %3, %11, %13 : tensor<$Fx2x3xf32>, tensor<$Fx3xf32>, tensor<$Fx6xf32>
+})"},
     {"random_bits", R"(
 func.func @f(%s: tensor<i64>, %o: tensor<i64>) -> (tensor<3x$Tx5xi32>, tensor<$Txi32>) {
   %0 = tpu.random_bits %s, %o : (tensor<i64>, tensor<i64>) -> tensor<3x$Tx5xi32>
@@ -302,6 +328,30 @@ func.func @f(%x: tensor<$Txf32>, %i: tensor<2xi64>, %u: tensor<2xf32>) -> (tenso
   }
 }
 
+// Of a value that is stored otherwise, the one given up is what the result is written over: as large as that.
+TEST(Padded, AResultOverAValueThatWasStoredOtherwiseIsChargedWhole) {
+  const auto program = Padded(R"(
+func.func @f(%x: tensor<$Txf32>) -> tensor<$Txf32> {
+  %0 = tpu.add %x, %x : tensor<$Txf32>
+  return %0 : tensor<$Txf32>
+})", 1);
+  ASSERT_TRUE(program.ok()) << program.status();
+  auto family = PluginDevice().LoadFamily(*program);
+  ASSERT_TRUE(family.ok()) << family.status();
+  auto executable = (*family)->At({5});
+  ASSERT_TRUE(executable.ok()) << executable.status();
+  const float values[] = {1, 2, 3, 4, 5};
+  for (const bool padded : {true, false}) {
+    const TensorType type{DType::kFloat32, {5}};
+    BufferRef x = *PluginDevice().MakeValue(type, values);
+    if (padded) x = Poisoned(type, program->inputs[0], Bytes(type.bytes()));
+    std::vector<Argument> arguments{{.buffer = std::move(x), .donated = true}};
+    std::vector<BufferRef> outputs(1);
+    ASSERT_TRUE((*executable)->Launch(absl::MakeSpan(arguments), absl::MakeSpan(outputs), nullptr).ok());
+    EXPECT_EQ(pjrt::HeldBy(outputs[0]).charged, static_cast<int64_t>(program->outputs[0].bytes())) << padded;
+  }
+}
+
 TEST(Padded, WhatCantBePaddedIsRefusedByName) {
   const auto strides = Padded(R"(
 func.func @f(%x: tensor<$Sxf32>) -> tensor<$Txf32> {
@@ -310,6 +360,20 @@ func.func @f(%x: tensor<$Sxf32>) -> tensor<$Txf32> {
 })", 1);
   EXPECT_TRUE(absl::IsFailedPrecondition(strides.status()));
   EXPECT_NE(strides.status().message().find("tpu.slice: strides follow the sizes"), std::string::npos) << strides.status();
+  const auto written = Padded(R"(
+func.func @f(%x: tensor<$Fxf32>, %y: tensor<4xf32>) -> tensor<$Fxf32> {
+  %0 = tpu.update_slice %y into %x at [0] by [$T] : tensor<4xf32> into tensor<$Fxf32>
+  return %0 : tensor<$Fxf32>
+})", 1);
+  EXPECT_TRUE(absl::IsFailedPrecondition(written.status())) << written.status();
+  EXPECT_NE(written.status().message().find("strides"), std::string::npos) << written.status();
+  const auto shrinks = Padded(R"(
+func.func @f(%x: tensor<40xf32>) -> tensor<$Rxf32> {
+  %0 = tpu.slice %x [$T] to [40] by [1] : (tensor<40xf32>) -> tensor<$Rxf32>
+  return %0 : tensor<$Rxf32>
+})", 1);
+  EXPECT_TRUE(absl::IsFailedPrecondition(shrinks.status())) << shrinks.status();
+  EXPECT_NE(shrinks.status().message().find("becomes smaller"), std::string::npos) << shrinks.status();
   const auto number = Padded(R"(
 func.func @f(%x: tensor<$Txf32>) -> tensor<$Txf32> {
   %0 = tpu.constant dense<1.$T> : tensor<$Txf32>
