@@ -242,8 +242,8 @@ void Engine::Launched(const FragmentRef& entry) {
     if (backend_->families() == Families::kPadded) return uses >= kHotUses;
     return entry->profile[1].nanoseconds >= kHotNanoseconds;
   };
-  const bool hot = compile_at_once || fixed() ||
-                   (IsServed(*entry) ? hot_of_family() : uses >= Flags::Get().compile_after);
+  const bool hot =
+      compile_at_once || fixed() || (IsServed(*entry) ? hot_of_family() : uses >= Flags::Get().compile_after);
   if (state == State::kNew) {
     entry->state.store(State::kLoading, std::memory_order_release);
     pool_->Submit(entry, hot);

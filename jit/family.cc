@@ -82,8 +82,8 @@ std::optional<std::vector<int64_t>> SizesBetween(int64_t least, int64_t most, Su
   return sizes;
 }
 
-// Values of one size for a program that is made at `most`: that and three below. Two are neighbours, so that what divides
-// k * size + c at all of them divides it always. Nothing: there are none, or one is `taken`.
+// Values of one size for a program that is made at `most`: that and three below. Two are neighbours, so that what
+// divides k * size + c at all of them divides it always. Nothing: there are none, or one is `taken`.
 std::optional<std::vector<int64_t>> SizesUpTo(int64_t least, int64_t most, std::vector<int64_t>& taken) {
   const auto free = [&](int64_t n) { return std::find(taken.begin(), taken.end(), n) == taken.end(); };
   int64_t first = least;
@@ -155,8 +155,8 @@ bool FragmentFamily::ready() const {
   return !served_.empty();
 }
 
-// A size stands for those that differ from it by a fixed number, too (a length, and one more for what is predicted). All
-// that are near the most frequent one are on one step: fragments hand them to one another as they are stored.
+// A size stands for those that differ from it by a fixed number, too (a length, and one more for what is predicted).
+// All that are near the most frequent one are on one step: fragments hand them to one another as they are stored.
 SizePoint FragmentFamily::Members::StepOf(const SizePoint& sizes) const {
   constexpr int64_t kNear = 2;
   SizePoint step;

@@ -98,7 +98,7 @@ class FragmentFamily {
   size_t most_sizes_ = 2;          // that a program may yet be made for
   std::optional<Members> wanted_;  // a program is to be made for them
   size_t attempt_ = 0;
-  std::vector<Served> served_;      // of those for equal members, the smaller ones first
+  std::vector<Served> served_;  // of those for equal members, the smaller ones first
   std::atomic<uint32_t> version_{0};
   std::vector<SizePoint> refused_;  // steps of the ladder for which there is no program
 };

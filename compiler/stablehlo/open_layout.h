@@ -1,9 +1,9 @@
 // How elements lie in a value that is as large as its sizes may become, while fewer of them are there.
 //
 // A dim is a row-major product of factors, each with its first elements there and padding behind them: eight rows of up
-// to 64 tokens, flattened, are a dim of factors 8 and 64 (of which, say, 37 are there), not one whose first 296 elements
-// are there. What is known of a size is its number at each of the points that a function was compiled at, the largest
-// last. Used by pad_sizes. Plain data.
+// to 64 tokens, flattened, are a dim of factors 8 and 64 (of which, say, 37 are there), not one whose first 296
+// elements are there. What is known of a size is its number at each of the points that a function was compiled at, the
+// largest last. Used by pad_sizes. Plain data.
 #pragma once
 
 #include <cstdint>

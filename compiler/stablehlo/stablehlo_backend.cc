@@ -104,8 +104,8 @@ mlir::RankedTensorType InSteps(mlir::RankedTensorType type, const pjrt::PaddedDi
   return WithDims(type, stored);
 }
 
-// Arguments and results that follow sizes are stored in dims of the ladder, whatever the function works on: so it is for
-// all programs.
+// Arguments and results that follow sizes are stored in dims of the ladder, whatever the function works on: so it is
+// for all programs.
 void StoreInSteps(mlir::func::FuncOp function, const std::vector<pjrt::PaddedDims>& inputs,
                   const std::vector<pjrt::PaddedDims>& outputs) {
   mlir::OpBuilder builder(function.getBody());
@@ -164,13 +164,16 @@ absl::StatusOr<Program> CompilePadded(absl::Span<const mlir::ModuleOp> modules, 
     if (!function.ok()) return function.status();
     const std::string at = absl::StrCat(name, "-", absl::StrJoin(points[i], "-"));
     if (absl::Status status = RunPasses(passes, module, at); !status.ok()) {
-      return absl::FailedPreconditionError(absl::StrCat("at size ", absl::StrJoin(points[i], " by "), ": ", status.message()));
+      return absl::FailedPreconditionError(
+          absl::StrCat("at size ", absl::StrJoin(points[i], " by "), ": ", status.message()));
     }
     functions.push_back(*function);
   }
-  absl::StatusOr<std::vector<pjrt::PaddedDims>> inputs = DimsOf(functions, points, [](mlir::func::FuncOp f) { return f.getFunctionType().getInputs(); });
+  absl::StatusOr<std::vector<pjrt::PaddedDims>> inputs =
+      DimsOf(functions, points, [](mlir::func::FuncOp f) { return f.getFunctionType().getInputs(); });
   if (!inputs.ok()) return inputs.status();
-  absl::StatusOr<std::vector<pjrt::PaddedDims>> outputs = DimsOf(functions, points, [](mlir::func::FuncOp f) { return f.getFunctionType().getResults(); });
+  absl::StatusOr<std::vector<pjrt::PaddedDims>> outputs =
+      DimsOf(functions, points, [](mlir::func::FuncOp f) { return f.getFunctionType().getResults(); });
   if (!outputs.ok()) return outputs.status();
   if (absl::Status status = PadSizes(functions, points); !status.ok()) return status;
   StoreInSteps(functions.back(), *inputs, *outputs);

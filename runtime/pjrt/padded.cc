@@ -45,7 +45,9 @@ std::string PaddedModule::Serialize() const {
 }
 
 absl::StatusOr<PaddedModule> PaddedModule::Parse(std::string_view bytes) {
-  const auto bad = [] { return absl::InvalidArgumentError("padded stablehlo program: damaged, or of another version"); };
+  const auto bad = [] {
+    return absl::InvalidArgumentError("padded stablehlo program: damaged, or of another version");
+  };
   if (bytes.substr(0, kMagic.size()) != kMagic) return bad();
   ByteReader r(bytes.substr(kMagic.size()));
   PaddedModule padded;
@@ -77,7 +79,8 @@ void CopyCorner(const TensorType& from, const void* source, const TensorType& to
   if (NumElements(common) == 0) return;
   // Rows as long as both have them in one run.
   size_t inner = rank, run = element;
-  while (inner > 0 && (inner == rank || from.dims[inner] == to.dims[inner])) run *= static_cast<size_t>(common[--inner]);
+  while (inner > 0 && (inner == rank || from.dims[inner] == to.dims[inner]))
+    run *= static_cast<size_t>(common[--inner]);
   Dims at(inner, 0);
   const auto offset = [&](const TensorType& type) {
     size_t position = 0;

@@ -21,8 +21,8 @@ inline constexpr const char* kPaddedFormat = "stablehlo-padded";
 using PaddedDims = std::vector<Polynomial>;  // of a value, by the sizes
 
 struct PaddedModule {
-  Module module;    // its last arguments are the sizes, an i64 each
-  SizeRange range;  // that it serves
+  Module module;                            // its last arguments are the sizes, an i64 each
+  SizeRange range;                          // that it serves
   std::vector<PaddedDims> inputs, outputs;  // the program's, without the sizes
 
   std::string Serialize() const;

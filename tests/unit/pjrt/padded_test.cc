@@ -1,5 +1,7 @@
 // Programs for padded values: what is there comes out as the function at its own size gives it, whatever the padding
 // holds; their bytes are whole and consistent, or refused.
+#include "runtime/pjrt/padded.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,7 +15,6 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Parser/Parser.h"
 #include "runtime/pjrt/executable.h"
-#include "runtime/pjrt/padded.h"
 #include "tests/unit/pjrt/two_devices.h"
 
 namespace tpu {
@@ -21,7 +22,8 @@ namespace {
 
 using mlir::ModuleOp;
 
-// A function's text at sizes $T and $B; also $M = $T - 1, $N = $T + 1, $F = 4 $T, $S = $T $T, $P = $B $T, $Q = 4 $P, $D = 2 $T + 4, $R = 40 - $T.
+// A function's text at sizes $T and $B; also $M = $T - 1, $N = $T + 1, $F = 4 $T, $S = $T $T, $P = $B $T, $Q = 4 $P, $D
+// = 2 $T + 4, $R = 40 - $T.
 std::string At(const std::string& text, const SizePoint& sizes) {
   const int64_t t = sizes[0], b = sizes.size() > 1 ? sizes[1] : 0;
   return absl::StrReplaceAll(text, {{"$T", absl::StrCat(t)},
@@ -152,7 +154,8 @@ func.func @f(%x: tensor<$Px4xf32>, %y: tensor<$Bx$Tx4xf32>, %z: tensor<$Qxf32>) 
   %4 = tpu.add %3, %z : tensor<$Qxf32>
   %5 = tpu.reshape %4 : (tensor<$Qxf32>) -> tensor<$Bx4x$Txf32>
   return %5, %3 : tensor<$Bx4x$Txf32>, tensor<$Qxf32>
-})", 2},
+})",
+     2},
     {"nothing_along_a_dim", R"(
 func.func @f(%x: tensor<$Tx0xf32>, %y: tensor<$Tx2x1xf32>) -> (tensor<$Tx2x1xf32>, tensor<0x$Txf32>) {
   %0 = tpu.reshape %x : (tensor<$Tx0xf32>) -> tensor<$Tx0x1xf32>
@@ -334,7 +337,8 @@ TEST(Padded, AResultOverAValueThatWasStoredOtherwiseIsChargedWhole) {
 func.func @f(%x: tensor<$Txf32>) -> tensor<$Txf32> {
   %0 = tpu.add %x, %x : tensor<$Txf32>
   return %0 : tensor<$Txf32>
-})", 1);
+})",
+                              1);
   ASSERT_TRUE(program.ok()) << program.status();
   auto family = PluginDevice().LoadFamily(*program);
   ASSERT_TRUE(family.ok()) << family.status();
@@ -357,21 +361,25 @@ TEST(Padded, WhatCantBePaddedIsRefusedByName) {
 func.func @f(%x: tensor<$Sxf32>) -> tensor<$Txf32> {
   %0 = tpu.slice %x [0] to [$S] by [$T] : (tensor<$Sxf32>) -> tensor<$Txf32>
   return %0 : tensor<$Txf32>
-})", 1);
+})",
+                              1);
   EXPECT_TRUE(absl::IsFailedPrecondition(strides.status()));
-  EXPECT_NE(strides.status().message().find("tpu.slice: strides follow the sizes"), std::string::npos) << strides.status();
+  EXPECT_NE(strides.status().message().find("tpu.slice: strides follow the sizes"), std::string::npos)
+      << strides.status();
   const auto written = Padded(R"(
 func.func @f(%x: tensor<$Fxf32>, %y: tensor<4xf32>) -> tensor<$Fxf32> {
   %0 = tpu.update_slice %y into %x at [0] by [$T] : tensor<4xf32> into tensor<$Fxf32>
   return %0 : tensor<$Fxf32>
-})", 1);
+})",
+                              1);
   EXPECT_TRUE(absl::IsFailedPrecondition(written.status())) << written.status();
   EXPECT_NE(written.status().message().find("strides"), std::string::npos) << written.status();
   const auto shrinks = Padded(R"(
 func.func @f(%x: tensor<40xf32>) -> tensor<$Rxf32> {
   %0 = tpu.slice %x [$T] to [40] by [1] : (tensor<40xf32>) -> tensor<$Rxf32>
   return %0 : tensor<$Rxf32>
-})", 1);
+})",
+                              1);
   EXPECT_TRUE(absl::IsFailedPrecondition(shrinks.status())) << shrinks.status();
   EXPECT_NE(shrinks.status().message().find("becomes smaller"), std::string::npos) << shrinks.status();
   const auto number = Padded(R"(
@@ -379,7 +387,8 @@ func.func @f(%x: tensor<$Txf32>) -> tensor<$Txf32> {
   %0 = tpu.constant dense<1.$T> : tensor<$Txf32>
   %1 = tpu.mul %x, %0 : tensor<$Txf32>
   return %1 : tensor<$Txf32>
-})", 1);
+})",
+                             1);
   EXPECT_TRUE(absl::IsFailedPrecondition(number.status())) << number.status();
 }
 

@@ -85,7 +85,8 @@ inline double NumberAt(const TensorType& type, const Bytes& bytes, int64_t i) {
   return static_cast<double>(bits);
 }
 
-inline absl::StatusOr<std::vector<Bytes>> Run(Device& device, const Program& program, const std::vector<Bytes>& inputs) {
+inline absl::StatusOr<std::vector<Bytes>> Run(Device& device, const Program& program,
+                                              const std::vector<Bytes>& inputs) {
   auto executable = device.Load(program);
   if (!executable.ok()) return executable.status();
   std::vector<Argument> arguments;
