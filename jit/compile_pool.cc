@@ -337,12 +337,14 @@ void CompilePool::DoFamily(FragmentFamily& family) {
   Metrics& metrics = Metrics::Get();
   while (const std::optional<FragmentFamily::Order> order = family.Take()) {
     const Fragment& first = order->fragments.front();
-    std::string points, ranges;
-    for (const SizePoint& point : order->points) absl::StrAppend(&points, "|", absl::StrJoin(point, ","));
+    std::string content, ranges;  // what differs in between is another family, too
+    for (size_t i = 0; i < order->points.size(); ++i) {
+      absl::StrAppend(&content, order->fragments[i].StableKey(), "|", absl::StrJoin(order->points[i], ","), "|");
+    }
     for (size_t d = 0; d < order->range.least.size(); ++d) {
       absl::StrAppend(&ranges, d == 0 ? "" : " by ", order->range.least[d], " to ", order->range.most[d]);
     }
-    const std::string key = KeyOf(absl::StrCat(first.StableKey(), order->fragments.back().StableKey(), points));
+    const std::string key = KeyOf(content);
     CompileRecord record{key, absl::StrCat(first.Summary(), ", sizes ", ranges), "disk", 0,
                          static_cast<int>(first.nodes.size())};
     const auto start = std::chrono::steady_clock::now();
