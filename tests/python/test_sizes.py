@@ -117,6 +117,20 @@ def test_squares():
     assert compiles <= 3 or not EMBEDDED
 
 
+def test_long_programs_are_cut_alike_at_all_sizes():
+    def long(size, device):
+        x = values(size, 5, device=device)
+        for i in range(40):
+            x = ((x.sin() + i).cos() * 0.5 - x.tanh()).abs().sigmoid() / (x.exp() + 1).sqrt().atan() + x.erf().neg()
+        return x
+
+    families, distinct = counted("fragment_families"), counted("fragments_distinct")
+    run_at(long, SIZES[:4], rtol=1e-4, atol=1e-5)
+    distinct = counted("fragments_distinct") - distinct
+    assert distinct >= 8
+    assert distinct == 4 * (counted("fragment_families") - families)
+
+
 def test_training_at_changing_lengths():
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(8, 24), torch.nn.GELU(), torch.nn.LayerNorm(24), torch.nn.Linear(24, 5))
