@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -11,6 +12,32 @@
 #include "llvm/ADT/TypeSwitch.h"
 
 namespace tpu::stablehlo {
+namespace {
+
+constexpr double kMostWhole = 9e15;  // that f64 tells from its neighbours
+
+std::optional<int64_t> WholeOf(mlir::Attribute number, bool is_signed) {
+  if (auto integer = mlir::dyn_cast<mlir::IntegerAttr>(number)) {
+    return is_signed ? integer.getValue().getSExtValue() : static_cast<int64_t>(integer.getValue().getZExtValue());
+  }
+  auto real = mlir::dyn_cast<mlir::FloatAttr>(number);
+  const double value = real ? real.getValueAsDouble() : NAN;
+  if (!(std::abs(value) < kMostWhole) || value != std::floor(value)) return std::nullopt;
+  return static_cast<int64_t>(value);
+}
+
+// n, of what is 1 / n as exactly as its type says it.
+std::optional<int64_t> InverseOf(mlir::Attribute number) {
+  auto real = mlir::dyn_cast<mlir::FloatAttr>(number);
+  const double n = real ? std::round(1 / real.getValueAsDouble()) : NAN;
+  if (!(std::abs(n) < kMostWhole) || n == 0) return std::nullopt;
+  llvm::APFloat again(1 / n);
+  bool lossy = false;
+  again.convert(real.getValue().getSemantics(), llvm::APFloat::rmNearestTiesToEven, &lossy);
+  return again.bitwiseIsEqual(real.getValue()) ? std::optional<int64_t>(static_cast<int64_t>(n)) : std::nullopt;
+}
+
+}  // namespace
 
 absl::Status SizePadding::Run() {
   mlir::func::FuncOp least = functions_.front(), largest = functions_.back();
@@ -187,61 +214,32 @@ void SizePadding::Pad() {
 
 // A number that follows the sizes, or one by such a number (of a mean), is computed.
 void SizePadding::Constant(ir::ConstantOp op) {
+  llvm::SmallVector<mlir::DenseElementsAttr, 4> values;
+  for (Operation* o : at_) {
+    values.push_back(mlir::dyn_cast<mlir::DenseElementsAttr>(mlir::cast<ir::ConstantOp>(o).getValue()));
+    if (!values.back()) return Refuse("not dense");
+  }
+  if (!llvm::all_of(values, [](mlir::DenseElementsAttr value) { return value.isSplat(); })) {
+    return llvm::all_equal(values) ? Keep(Plain()) : Refuse("elements differ");
+  }
   Layout layout;
   for (const Numbers& size : SizesOf(0)) layout.push_back(AlikeDim(size));
-  llvm::SmallVector<mlir::DenseElementsAttr, 4> values;
-  for (Operation* o : at_)
-    values.push_back(mlir::dyn_cast<mlir::DenseElementsAttr>(mlir::cast<ir::ConstantOp>(o).getValue()));
-  bool splat = true, equal = true;
-  for (mlir::DenseElementsAttr value : values) {
-    if (!value) return Refuse("not dense");
-    splat &= value.isSplat();
-    equal &= value == values.front();
-  }
-  if (!splat) {
-    if (!equal) return Refuse("elements differ");
-    return Keep(Plain());
-  }
-  const mlir::Type element = values.front().getElementType();
-  if (mlir::isa<mlir::ComplexType>(element)) {
-    equal = llvm::all_of(values, [&](auto v) {
-      return v.template getSplatValue<mlir::Attribute>() == values.front().template getSplatValue<mlir::Attribute>();
-    });
-    return equal ? Keep(std::move(layout)) : Refuse("complex numbers that follow sizes");
-  }
-  const DType dtype = ir::DTypeOf(element);
+  const DType dtype = Same(op.getResult()).dtype();
+  llvm::SmallVector<mlir::Attribute, 4> numbers;
   Numbers whole, inverse;
-  bool is_whole = true, is_inverse = true;
-  equal = true;
   for (mlir::DenseElementsAttr value : values) {
-    equal &= value.getSplatValue<mlir::Attribute>() == values.front().getSplatValue<mlir::Attribute>();
-    if (auto integer = mlir::dyn_cast<mlir::IntegerAttr>(value.getSplatValue<mlir::Attribute>())) {
-      whole.push_back(IsSigned(dtype) ? integer.getValue().getSExtValue()
-                                      : static_cast<int64_t>(integer.getValue().getZExtValue()));
-      is_inverse = false;
-      continue;
-    }
-    llvm::APFloat number = value.getSplatValue<llvm::APFloat>();
-    const llvm::APFloat given = number;
-    bool lossy = false;
-    number.convert(llvm::APFloat::IEEEdouble(), llvm::APFloat::rmNearestTiesToEven, &lossy);
-    const double d = number.convertToDouble();
-    is_whole &= std::abs(d) < 9e15 && d == std::floor(d);
-    whole.push_back(is_whole ? static_cast<int64_t>(d) : 0);
-    const double by = std::round(1 / d);
-    llvm::APFloat again(1 / by);
-    is_inverse &= std::abs(by) < 9e15 && by != 0;
-    if (is_inverse) again.convert(given.getSemantics(), llvm::APFloat::rmNearestTiesToEven, &lossy);
-    is_inverse = is_inverse && again.bitwiseIsEqual(given);
-    inverse.push_back(is_inverse ? static_cast<int64_t>(by) : 0);
+    numbers.push_back(value.getSplatValue<mlir::Attribute>());
+    if (const auto number = WholeOf(numbers.back(), IsSigned(dtype))) whole.push_back(*number);
+    if (const auto number = InverseOf(numbers.back())) inverse.push_back(*number);
   }
-  if (equal) return Keep(std::move(layout));
-  if (!is_whole && !is_inverse) return Refuse("a number follows the sizes in another way");
-  Tensor number = pad_.Number(is_whole ? whole : inverse);
-  if (is_whole) {
-    number = ir::Convert(number, dtype);
+  if (llvm::all_equal(numbers)) return Keep(std::move(layout));
+  Tensor number;
+  if (whole.size() == at_.size()) {
+    number = ir::Convert(pad_.Number(whole), dtype);
+  } else if (inverse.size() == at_.size()) {
+    number = ir::Convert(1.0 / ir::Convert(pad_.Number(inverse), DType::kFloat64), dtype);
   } else {
-    number = ir::Convert(1.0 / ir::Convert(number, DType::kFloat64), dtype);
+    return Refuse("a number follows the sizes in another way");
   }
   Replace(ir::BroadcastTo(number, Same(op.getResult()).dims()), std::move(layout));
 }
