@@ -250,14 +250,14 @@ def test_calls_of_old_sizes_are_given_up():
             y = (x * 3 + x.t().sum(0)[:1]).view(-1)[1:].exp()
             if i % 50 == 0:
                 kept.append((a, b, y))
-                torch.tpu.synchronize()
+                torch.tpu.wait_for_compiles()
         for a, b, y in kept:
             assert y.shape == (a * b - 1,) and (y + 0).shape == y.shape
             torch.testing.assert_close(y.cpu(), torch.full((a * b - 1,), 6.0 + 2 * b).exp())
         found = torch.tpu.metrics()
         print(found["inferences"], found["signatures_given_up"])
     """
-    environment = {"TORCH_TPU_KNOWN_OPS": "100", "TORCH_TPU_COMPILE_AFTER": "1000"}  # compile jobs hold fragments
+    environment = {"TORCH_TPU_KNOWN_OPS": "100", "TORCH_TPU_COMPILE_AFTER": "1000"}  # compile jobs hold fragments, too
     made, given_up = map(int, run_python(program, environment=environment).stdout.split())
     assert made > 10_000 and made - given_up < 1500, (made, given_up)
 
