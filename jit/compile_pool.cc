@@ -120,36 +120,28 @@ void CompilePool::Discard(std::vector<FragmentRef> entries) {
 }
 
 void CompilePool::WaitFor(const FragmentRef& entry) {
-  const auto start = Clock::now();
-  std::unique_lock<std::mutex> lock(mutex_);
-  ++waiters_;
-  while (!stop_) {
+  const auto done = [&] {
     State state = State::kMissing;
     if (entry->state.compare_exchange_strong(state, State::kCompiling)) {  // others pushed it out of the queue
       queue_.push_back({.entry = entry, .compile = true});
     }
-    if (state == State::kReady || state == State::kFailed) break;
-    const auto of_entry = [&](const Job& job) { return job.entry == entry; };
-    std::deque<Job>& from = absl::c_any_of(queue_, of_entry) ? queue_ : last_;
-    if (const auto job = absl::c_find_if(from, of_entry); job != from.end()) {
-      DoOne(from, job, lock);
-    } else {
-      done_.wait(lock);  // a thread of the pool is at it
-    }
-  }
-  --waiters_;
-  lock.unlock();
-  CountWait(start);
+    return state == State::kReady || state == State::kFailed;
+  };
+  WaitUntil(done, [&](const Job& job) { return job.entry == entry; });
 }
 
 void CompilePool::WaitFor(const FragmentFamily& family) {
+  WaitUntil([&] { return !family.wanted(); }, [&](const Job& job) { return job.family.get() == &family; });
+}
+
+void CompilePool::WaitUntil(absl::FunctionRef<bool()> done, absl::FunctionRef<bool(const Job&)> is_it) {
   const auto start = Clock::now();
   std::unique_lock<std::mutex> lock(mutex_);
   ++waiters_;
-  while (!stop_ && family.wanted()) {
-    const auto job = absl::c_find_if(queue_, [&](const Job& j) { return j.family.get() == &family; });
-    if (job != queue_.end()) {
-      DoOne(queue_, job, lock);
+  while (!stop_ && !done()) {
+    std::deque<Job>& from = absl::c_any_of(queue_, is_it) ? queue_ : last_;
+    if (const auto job = absl::c_find_if(from, is_it); job != from.end()) {
+      DoOne(from, job, lock);
     } else {
       done_.wait(lock);  // a thread of the pool is at it
     }

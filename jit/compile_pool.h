@@ -83,6 +83,8 @@ class CompilePool {
   };
   enum class Place : uint8_t { kFirst, kInTurn, kWhenIdle };
   void Push(Place place, Job job);
+  // What is waited for; the caller does the job that `is_it`, if it waits. Both are asked with mutex_ held.
+  void WaitUntil(absl::FunctionRef<bool()> done, absl::FunctionRef<bool(const Job&)> is_it);
   // For one more in the queue. With mutex_ held.
   bool MakeRoom();
   void Run();

@@ -106,6 +106,23 @@ bool DividesAlways(const Polynomial& number, absl::Span<const SizePoint> points)
   return here == always;
 }
 
+// A size stands for those that differ from it by a fixed number, too (a length, and one more for what is predicted).
+// The largest of those near the most frequent one decides on the step: all are on one, and fragments hand them to one
+// another as they are stored.
+int64_t ShiftOf(size_t size, absl::Span<const Polynomial> numbers) {
+  constexpr int64_t kNear = 2;
+  std::map<int64_t, int> votes;
+  const size_t linear = size == 0 ? 1 : Polynomial::kPowers;
+  for (const Polynomial& number : numbers) {
+    Polynomial rest = number;
+    if (std::exchange(rest.terms[linear], 0) == 1 && rest.fixed()) ++votes[number.terms[0]];
+  }
+  if (votes.empty()) return 0;
+  const auto fewer = [](const auto& a, const auto& b) { return a.second < b.second; };
+  const int64_t most = std::max_element(votes.begin(), votes.end(), fewer)->first;
+  return std::prev(votes.upper_bound(most + kNear))->first;
+}
+
 // The last element that a view reads is in its source, and is its source's last as in `like`.
 bool ViewsReachAs(const Fragment& like, const Fragment& fragment) {
   const auto left_over = [](const Call& view) {
@@ -155,24 +172,9 @@ bool FragmentFamily::ready() const {
   return !served_.empty();
 }
 
-// A size stands for those that differ from it by a fixed number, too (a length, and one more for what is predicted).
-// All that are near the most frequent one are on one step: fragments hand them to one another as they are stored.
 SizePoint FragmentFamily::Members::StepOf(const SizePoint& sizes) const {
-  constexpr int64_t kNear = 2;
   SizePoint step;
-  for (size_t d = 0; d < sizes.size(); ++d) {
-    std::map<int64_t, int> votes;
-    const size_t linear = d == 0 ? 1 : Polynomial::kPowers;
-    for (const Polynomial& number : numbers) {
-      Polynomial rest = number;
-      if (std::exchange(rest.terms[linear], 0) == 1 && rest.fixed()) ++votes[number.terms[0]];
-    }
-    const auto fewer = [](const auto& a, const auto& b) { return a.second < b.second; };
-    const auto most = std::max_element(votes.begin(), votes.end(), fewer);
-    int64_t shift = most == votes.end() ? 0 : most->first;
-    if (most != votes.end()) shift = std::prev(votes.upper_bound(shift + kNear))->first;
-    step.push_back(tpu::StepOf(sizes[d] + shift) - shift);
-  }
+  for (size_t d = 0; d < sizes.size(); ++d) step.push_back(tpu::StepOf(sizes[d] + shifts[d]) - shifts[d]);
   return step;
 }
 
@@ -272,7 +274,7 @@ std::optional<FragmentFamily::Members> FragmentFamily::FitThrough(absl::Span<con
     if (changes && candidates.size() < kMostCandidates) candidates.push_back(place);
   }
   const auto fit = [&](const std::vector<size_t>& places) -> std::optional<Members> {
-    Members members{places, std::vector<Polynomial>(like_.size()), {}};
+    Members members{places, std::vector<Polynomial>(like_.size()), {}, {}};
     std::vector<SizePoint> points;
     for (const Numbers* numbers : those) points.push_back(members.SizesOf(*numbers));
     for (const size_t place : distinct_) {
@@ -283,6 +285,7 @@ std::optional<FragmentFamily::Members> FragmentFamily::FitThrough(absl::Span<con
       members.numbers[place] = *number;
     }
     for (size_t place = 0; place < like_.size(); ++place) members.numbers[place] = members.numbers[like_[place]];
+    for (size_t d = 0; d < places.size(); ++d) members.shifts.push_back(ShiftOf(d, members.numbers));
     return members;
   };
   std::optional<Members> found;

@@ -60,6 +60,7 @@ class FragmentFamily {
     std::vector<size_t> places;       // of the sizes
     std::vector<Polynomial> numbers;  // of each place
     SizeRange range;
+    SizePoint shifts;  // of each size, to that which is on the ladder
 
     SizePoint SizesOf(const Numbers& of) const;
     bool Hold(const Numbers& of) const;  // within the range or not

@@ -35,13 +35,8 @@ class HostBackend : public CompilerBackend {
   absl::StatusOr<Program> CompileFamily(absl::Span<const Fragment> fragments,
                                         absl::Span<const SizePoint> points) override {
     mlir::MLIRContext context(mlir::MLIRContext::Threading::DISABLED);
-    std::vector<mlir::OwningOpRef<mlir::ModuleOp>> owned;
-    std::vector<mlir::ModuleOp> modules;
-    for (const Fragment& fragment : fragments) {
-      owned.push_back(ImportFragment(context, fragment));
-      modules.push_back(*owned.back());
-    }
-    return host::CompileFamily(modules, points, fragments[0].StableKey(), cancelled_);
+    const ImportedFragments imported = ImportFragments(context, fragments);
+    return host::CompileFamily(imported.modules, points, fragments[0].StableKey(), cancelled_);
   }
   bool HoldsCalls() const override { return true; }
   bool CanLower(const Call& call) const override { return aten::CanLower(call, /*host_kernels=*/true); }

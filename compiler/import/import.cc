@@ -86,4 +86,13 @@ mlir::OwningOpRef<mlir::ModuleOp> ImportFragment(mlir::MLIRContext& context, con
   return module;
 }
 
+ImportedFragments ImportFragments(mlir::MLIRContext& context, absl::Span<const Fragment> fragments) {
+  ImportedFragments imported;
+  for (const Fragment& fragment : fragments) {
+    imported.owned.push_back(ImportFragment(context, fragment));
+    imported.modules.push_back(*imported.owned.back());
+  }
+  return imported;
+}
+
 }  // namespace tpu

@@ -87,9 +87,8 @@ void SizePadding::UpdateSlice(ir::UpdateSliceOp op) {
   for (const int64_t d : parts) {
     if (op.getStride()[d] != 1) return Refuse("strides of a part that follows the sizes");
     const Numbers start = Each<ir::UpdateSliceOp>([&](ir::UpdateSliceOp o) { return o.getStart()[d]; });
-    const Tensor place = e().Iota(DType::kInt64, {base.size(d)}, 0) - pad_.Number(start);
-    src = pad_.TakeWithin(src, d, place);
-    const Tensor inside = ir::Ge(place, 0.0) & ir::Lt(place, pad_.Number(layout[d].size));
+    const auto [put, inside] = pad_.PutAt(src, d, layout[d].size, start, base.size(d));
+    src = put;
     const Tensor along = ir::BroadcastAlong(inside, base.dims(), {d});
     written = written ? written & along : along;
   }
@@ -97,7 +96,7 @@ void SizePadding::UpdateSlice(ir::UpdateSliceOp op) {
 }
 
 void SizePadding::PadOut(ir::PadOp op) {
-  Tensor x = Same(op.getX()), value = Same(op.getValue()), outside;
+  Tensor x = Same(op.getX()), value = Same(op.getValue());
   Layout layout = Of(op.getX());
   ir::Shape low(op.getLow()), high(op.getHigh()), interior(op.getInterior());
   for (int64_t d = 0; d < x.rank(); ++d) {
@@ -111,10 +110,8 @@ void SizePadding::PadOut(ir::PadOp op) {
       x = pad_.Fill(x, layout, {d}, value);
     } else {
       if (interior[d] != 0) return Refuse("gaps behind what follows the sizes");
-      const Tensor place = e().Iota(DType::kInt64, {size.back()}, 0) - pad_.Number(before);
-      const Tensor inside = ir::Ge(place, 0.0) & ir::Lt(place, pad_.Number(layout[d].size));
-      x = pad_.TakeWithin(x, d, place);
-      x = ir::Select(ir::BroadcastAlong(inside, x.dims(), {d}), x, ir::BroadcastTo(value, x.dims()));
+      const auto [put, inside] = pad_.PutAt(x, d, layout[d].size, before, size.back());
+      x = ir::Select(ir::BroadcastAlong(inside, put.dims(), {d}), put, ir::BroadcastTo(value, put.dims()));
       low[d] = high[d] = 0;
     }
     layout[d] = PlainDim(size);
@@ -126,14 +123,7 @@ void SizePadding::PadOut(ir::PadOp op) {
 void SizePadding::Concat(ir::ConcatOp op) {
   const auto dim = static_cast<int64_t>(op.getDim());
   llvm::SmallVector<Tensor> parts;
-  Layout layout;
-  for (Value input : op.getInputs()) {
-    const Layout& other = Of(input);
-    if (layout.empty()) layout = other;
-    for (size_t d = 0; d < layout.size(); ++d) {
-      if (layout[d].alike) layout[d] = other[d];
-    }
-  }
+  Layout layout = Common();
   Numbers begin(pad_.points(), 0);
   int64_t lies = 0;
   Tensor place, where;

@@ -61,8 +61,9 @@ absl::Status SizePadding::Run() {
       if (count < ops.size()) ops[count].push_back(&op);
       ++count;
     }
-    if (count != ops.size())
+    if (count != ops.size()) {
       return absl::FailedPreconditionError(absl::StrCat(ops.size(), " and ", count, " primitives"));
+    }
   }
   for (const AtPoints& at : ops) {
     if (!Matches(at)) return pad_.status();
@@ -151,6 +152,16 @@ void SizePadding::Agree(Tensor& a, Layout& a_layout, int64_t a_dim, Tensor& b, L
   } else {
     b = Moved(b, b_layout, b_dim, a_layout[a_dim]);
   }
+}
+
+Layout SizePadding::Common() const {
+  Layout layout = Of(here_->getOperand(0));
+  for (Value operand : here_->getOperands()) {
+    for (const auto& [dim, other] : llvm::zip(layout, Of(operand))) {
+      if (dim.alike) dim = other;
+    }
+  }
+  return layout;
 }
 
 void SizePadding::Replace(Tensor value, Layout layout) {
@@ -245,15 +256,8 @@ void SizePadding::Constant(ir::ConstantOp op) {
 }
 
 void SizePadding::Elementwise() {
-  const unsigned count = here_->getNumOperands();
-  Layout layout = Of(here_->getOperand(0));
-  for (unsigned i = 1; i < count; ++i) {
-    const Layout& other = Of(here_->getOperand(i));
-    for (size_t d = 0; d < layout.size(); ++d) {
-      if (layout[d].alike) layout[d] = other[d];
-    }
-  }
-  for (unsigned i = 0; i < count; ++i) {
+  Layout layout = Common();
+  for (unsigned i = 0; i < here_->getNumOperands(); ++i) {
     Tensor x = Same(here_->getOperand(i));
     Layout lies = Of(x.value());
     for (size_t d = 0; d < layout.size(); ++d) x = Moved(x, lies, static_cast<int64_t>(d), layout[d]);

@@ -40,8 +40,6 @@ Tensor PadValues::Number(const Numbers& numbers) {
   return number;
 }
 
-Tensor PadValues::Along(Tensor x, ir::Ints dims, int64_t dim) { return ir::BroadcastAlong(x, dims, {dim}); }
-
 Tensor PadValues::Mask(const Factors& factors) {
   Tensor& mask = masks_[factors];
   if (mask) return mask;
@@ -50,7 +48,7 @@ Tensor PadValues::Mask(const Factors& factors) {
   for (size_t f = 0; f < factors.size(); ++f) {
     if (IsFixed(factors[f])) continue;
     const Tensor there = e_.Iota(DType::kInt64, {dims[f]}, 0) < Number(factors[f]);
-    const Tensor along = Along(there, dims, static_cast<int64_t>(f));
+    const Tensor along = ir::BroadcastAlong(there, dims, {static_cast<int64_t>(f)});
     mask = mask ? mask & along : along;
   }
   return mask = ir::Flat(mask);
@@ -61,7 +59,7 @@ Tensor PadValues::Fill(Tensor x, const Layout& layout, llvm::ArrayRef<int64_t> d
   for (const int64_t d : dims) {
     const OpenDim& dim = layout[d];
     if (!dim.open()) continue;
-    const Tensor along = Along(Mask(dim.alike ? Factors{dim.size} : dim.factors), x.dims(), d);
+    const Tensor along = ir::BroadcastAlong(Mask(dim.alike ? Factors{dim.size} : dim.factors), x.dims(), {d});
     mask = mask ? mask & along : along;
   }
   return mask ? ir::Select(mask, x, ir::BroadcastTo(fill, x.dims())) : x;
@@ -128,6 +126,12 @@ Tensor PadValues::Move(Tensor x, int64_t dim, const Factors& from, const Factors
 
 Tensor PadValues::TakeWithin(Tensor x, int64_t dim, Tensor positions) {
   return ir::Take(x, ir::Min(ir::Max(positions, 0.0), static_cast<double>(x.size(dim) - 1)), dim);
+}
+
+std::pair<Tensor, Tensor> PadValues::PutAt(Tensor x, int64_t dim, const Numbers& length, const Numbers& start,
+                                           int64_t size) {
+  const Tensor place = e_.Iota(DType::kInt64, {size}, 0) - Number(start);
+  return {TakeWithin(x, dim, place), ir::Ge(place, 0.0) & ir::Lt(place, Number(length))};
 }
 
 }  // namespace tpu::stablehlo

@@ -6,6 +6,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
@@ -40,11 +41,13 @@ class PadValues {
   ir::Tensor Move(ir::Tensor x, int64_t dim, const Factors& from, const Factors& to);
   // Elements of x along dim at `positions`, i64 of rank 1; those beyond its ends are of nothing that is there.
   ir::Tensor TakeWithin(ir::Tensor x, int64_t dim, ir::Tensor positions);
+  // x, of `length` along dim, from `start` on in `size` elements; and where they are x's, i1 of rank 1.
+  std::pair<ir::Tensor, ir::Tensor> PutAt(ir::Tensor x, int64_t dim, const Numbers& length, const Numbers& start,
+                                          int64_t size);
 
  private:
-  ir::Tensor Mask(const Factors& factors);                     // i1 of rank 1
-  ir::Tensor Map(const Factors& from, const Factors& to);      // i64 of rank 1
-  ir::Tensor Along(ir::Tensor x, ir::Ints dims, int64_t dim);  // rank 1, broadcast
+  ir::Tensor Mask(const Factors& factors);                 // i1 of rank 1
+  ir::Tensor Map(const Factors& from, const Factors& to);  // i64 of rank 1
 
   mlir::OpBuilder builder_;
   ir::Emitter e_;

@@ -48,6 +48,8 @@ class SizePadding {
   Tensor Straight(Tensor x, Layout& layout, int64_t dim) { return Moved(x, layout, dim, PlainDim(layout[dim].size)); }
   // Gives both one way to lie along these dims.
   void Agree(Tensor& a, Layout& a_layout, int64_t a_dim, Tensor& b, Layout& b_layout, int64_t b_dim);
+  // How all operands of the operation at hand, of one rank, are to lie: each dim as the first that is not alike.
+  Layout Common() const;
   // The result of the operation at hand: as it is, or another value in its place.
   void Keep(Layout layout, unsigned result = 0) { layouts_[here_->getResult(result)] = std::move(layout); }
   void Replace(Tensor value, Layout layout);

@@ -36,13 +36,8 @@ class StablehloBackend : public CompilerBackend {
   absl::StatusOr<Program> CompileFamily(absl::Span<const Fragment> fragments,
                                         absl::Span<const SizePoint> points) override {
     mlir::MLIRContext context(mlir::MLIRContext::Threading::DISABLED);
-    std::vector<mlir::OwningOpRef<mlir::ModuleOp>> owned;
-    std::vector<mlir::ModuleOp> modules;
-    for (const Fragment& fragment : fragments) {
-      owned.push_back(ImportFragment(context, fragment));
-      modules.push_back(*owned.back());
-    }
-    return CompilePadded(modules, points, fragments.back().StableKey());
+    const ImportedFragments imported = ImportFragments(context, fragments);
+    return CompilePadded(imported.modules, points, fragments.back().StableKey());
   }
   bool HoldsCalls() const override { return false; }
   bool CanLower(const Call& call) const override { return aten::CanLower(call, /*host_kernels=*/false); }

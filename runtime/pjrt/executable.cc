@@ -322,8 +322,9 @@ absl::StatusOr<Module> ModuleOf(const Program& program) {
   if (absl::Status s = CheckFormat(program, kFormat); !s.ok()) return s;
   absl::StatusOr<Module> module = Module::Parse(program.bytes);
   if (!module.ok()) return module.status();
-  if (!Fits(*module, program, 0))
+  if (!Fits(*module, program, 0)) {
     return absl::InvalidArgumentError("stablehlo program: does not fit its own signature");
+  }
   return module;
 }
 
