@@ -1,4 +1,5 @@
-// torch_tpu._C.CompiledGraph: what the `tpu` backend of torch.compile gives back as a compiled graph.
+// torch_tpu._C.CompiledGraph: what the `tpu` backend of torch.compile gives back as a compiled graph. Beside it, what
+// torch.tpu needs of torch.accelerator.Graph.
 //
 // Called with the list of the graph's inputs, which it empties. The first call with inputs of a kind runs the graph's
 // Python once over placeholders (dispatcher/graph.h); later ones replay that capture without Python. Graphs that can't
@@ -17,6 +18,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "bindings/bindings.h"
 #include "dispatcher/graph.h"
+#include "dispatcher/stream_graph.h"
 #include "dispatcher/streams.h"
 #include "jit/engine.h"
 #include "jit/metrics.h"
@@ -52,6 +54,7 @@ class CompiledGraph {
     if (Engine::Get().mode() != Mode::kFused) return Run(inputs);
     bool is_new = false;
     const std::shared_ptr<const Captured> found = Find(inputs, in, &is_new);
+    if (!found) return Run(inputs);
     if (!found->graph) return RunUncaptured(inputs, found->reason);
     return Replay(*found, inputs, in, is_new);
   }
@@ -83,11 +86,13 @@ class CompiledGraph {
     return true;
   }
 
-  // Shared: another thread may make room by forgetting it while this one waits without the interpreter lock.
+  // Shared: another thread may make room by forgetting it while this one waits without the interpreter lock. None: it
+  // would have to be captured now, inside the graph of a stream.
   std::shared_ptr<const Captured> Find(const py::list& inputs, const std::vector<GraphInput>& in, bool* is_new) {
     if (latest_ != nullptr && latest_words_ == words_) return latest_;
     auto it = captures_.find(words_);
     if (it == captures_.end()) {
+      if (Capture::Current() != nullptr) return nullptr;
       if (captures_.size() >= kMaxCaptures) captures_.clear();
       std::vector<uint64_t> words = words_;
       auto made = Make(inputs, in);  // runs Python: may come back here from another thread
@@ -182,6 +187,8 @@ void BindGraphs(py::module_& m) {
   py::class_<CompiledGraph>(m, "CompiledGraph", py::dynamic_attr())
       .def(py::init<py::object, bool, int>(), py::arg("run"), py::arg("wait") = false, py::arg("device") = 0)
       .def("__call__", &CompiledGraph::Call);
+  m.def("register_graphs", &RegisterStreamGraphs);
+  m.def("is_capturing", [] { return Capture::Current() != nullptr && IsCapturing(CurrentStream()); });
 }
 
 }  // namespace tpu

@@ -6,6 +6,7 @@
 
 #include "bindings/bindings.h"
 #include "dispatcher/streams.h"
+#include "dispatcher/values.h"
 #include "jit/engine.h"
 
 namespace tpu {
@@ -49,6 +50,8 @@ void WaitForCompiles() {
 void BindModes(py::module_& m) {
   m.def("set_eager_mode", &SetMode);
   m.def("get_eager_mode", [] { return kModeNames[static_cast<size_t>(MadeEngine().mode())]; });
+  m.def("set_sync_debug_mode", [](int mode) { SetSyncDebug(static_cast<SyncDebug>(mode)); });
+  m.def("get_sync_debug_mode", [] { return static_cast<int>(GetSyncDebug()); });
   m.def("wait_for_compiles", [] {
     if (Engine::IsInitialized()) WaitForCompiles();
   });

@@ -1,8 +1,12 @@
 #include "dispatcher/capture.h"
 
+#include <algorithm>
+#include <array>
 #include <memory>
+#include <tuple>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "dispatcher/generator.h"
 #include "dispatcher/streams.h"
 #include "jit/engine.h"
@@ -15,10 +19,11 @@ const TensorType kNumber{};  // placeholders of numbers: the call says what they
 
 }  // namespace
 
-Capture::Capture()
-    : unreadable_(std::make_shared<const absl::Status>(
+Capture::Capture(c10::DeviceIndex device)
+    : device_(device),
+      unreadable_(std::make_shared<const absl::Status>(
           absl::FailedPreconditionError("the values of a graph that is being captured can't be read"))) {
-  TORCH_CHECK(current == nullptr, "tpu: a compiled graph can't be captured inside another");
+  TORCH_CHECK(current == nullptr, "tpu: a graph can't be captured inside another");
   current = this;
 }
 Capture::~Capture() { current = nullptr; }
@@ -50,7 +55,7 @@ Value* Capture::NumberOf(const at::Tensor& host_scalar) const {
   for (const auto& [tensor, value] : numbers_) {
     if (tensor.unsafeGetTensorImpl() == host_scalar.unsafeGetTensorImpl()) return value;
   }
-  CheckConstant(host_scalar);
+  Capture::CheckConstant(host_scalar);
   return nullptr;
 }
 
@@ -97,10 +102,89 @@ void Capture::AddSeed(const std::optional<at::Generator>& generator, uint64_t co
   randoms.push_back(std::move(random));
 }
 
+// Calls whose results nobody reads go; of the others is found out after which one each value is needed no more.
+CapturedCalls::CapturedCalls(Capture& capture, absl::Span<const int32_t> wanted)
+    : device_(capture.device()),
+      operands_(std::move(capture.operands)),
+      randoms_(std::move(capture.randoms)),
+      used_(capture.constants.size()) {
+  for (size_t s = 0; s < capture.constants.size(); ++s) {
+    if (capture.constants[s]) constants_.emplace_back(s, std::move(capture.constants[s]));
+  }
+  for (int32_t slot : wanted) used_[slot] = true;
+  for (size_t i = capture.calls.size(); i-- > 0;) {
+    CapturedCall& c = capture.calls[i];
+    std::vector<int32_t> release;
+    for (size_t r = 0; r < c.call->results.size(); ++r) {
+      if (!used_[c.results_begin + r]) release.push_back(static_cast<int32_t>(c.results_begin + r));
+    }
+    if (release.size() == c.call->results.size()) continue;
+    for (const CapturedOperand& o : OperandsOf(c)) {
+      if (o.slot < 0 || used_[o.slot]) continue;
+      used_[o.slot] = true;
+      release.push_back(o.slot);
+    }
+    calls_.push_back(std::move(c));
+    releases_.push_back(std::move(release));
+  }
+  std::reverse(calls_.begin(), calls_.end());
+  std::reverse(releases_.begin(), releases_.end());
+}
+
+std::vector<CapturedCalls::Slot> CapturedCalls::Slots() const {
+  std::vector<Slot> slots(used_.size());
+  for (const auto& [slot, value] : constants_) slots[slot].value = value;
+  return slots;
+}
+
+void CapturedCalls::Draw(const CapturedRandom& random, const std::optional<at::Generator>& generator,
+                         std::vector<Slot>& slots) const {
+  std::array<Operand, 2> numbers;
+  DrawSeed(generator, random.counters, device_, absl::MakeSpan(numbers));
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    slots[random.seed_slot + i] = {ValueRef(numbers[i].value), numbers[i].bits};
+  }
+}
+
+void CapturedCalls::Record(std::vector<Slot>& slots, absl::Span<const int32_t> written,
+                           absl::FunctionRef<void(size_t)> done) const {
+  Window& window = Engine::Get().window(CurrentStream(device_));
+  absl::InlinedVector<Operand, 16> operands;
+  absl::InlinedVector<ValueRef, 8> results;
+  size_t next = 0;
+  for (size_t i = 0; i < calls_.size(); ++i) {
+    const CapturedCall& c = calls_[i];
+    operands.clear();
+    for (const CapturedOperand& o : OperandsOf(c)) {
+      operands.push_back(o.slot >= 0 ? Operand{slots[o.slot].value.get(), slots[o.slot].bits}
+                                     : Operand{nullptr, o.bits});
+    }
+    results.resize(c.call->results.size());
+    current ? current->Record(c.call, operands, absl::MakeSpan(results))
+            : window.Record(c.call, operands, absl::MakeSpan(results));
+    for (size_t r = 0; r < results.size(); ++r) slots[c.results_begin + r].value = std::move(results[r]);
+    for (; next < written.size() && static_cast<size_t>(written[next]) < c.results_begin + results.size(); ++next) {
+      done(next);
+    }
+    for (int32_t slot : releases_[i]) slots[slot].value = nullptr;
+  }
+  for (; next < written.size(); ++next) done(next);
+}
+
 void RecordCall(c10::DeviceIndex device, const CallRef& call, absl::Span<const Operand> operands,
                 absl::Span<ValueRef> results) {
-  if (C10_UNLIKELY(current != nullptr)) return current->Record(call, operands, results);
+  if (C10_UNLIKELY(current != nullptr)) {
+    TORCH_CHECK_NOT_IMPLEMENTED(device == current->device(), "tpu: a graph of device ", int{current->device()},
+                                " can't hold an operation on device ", int{device});
+    return current->Record(call, operands, results);
+  }
   Engine::Get().window(CurrentStream(device)).Record(call, operands, results);
+}
+
+void DrawSeed(const std::optional<at::Generator>& generator, uint64_t counters, c10::DeviceIndex device,
+              absl::Span<Operand> seed_and_offset) {
+  if (current != nullptr) return current->AddSeed(generator, counters, device, seed_and_offset);
+  std::tie(seed_and_offset[0].bits, seed_and_offset[1].bits) = ReservePhilox(generator, counters, device);
 }
 
 }  // namespace tpu

@@ -1,9 +1,9 @@
-// What one thread records on behalf of a compiled graph: calls over placeholders, kept for replay (graph.h) instead of
-// going to a stream's window. Nothing runs.
+// What one thread records to be replayed later, instead of its going to a stream's window: calls over placeholders.
+// Nothing runs.
 //
-// Made by CompiledGraph for the duration of one run of the graph's Python; while it lives, RecordCall on that thread
-// leads here. Placeholders hold values that are never there: reading one raises, which is how a graph that depends on
-// data is found. Used by its own thread only.
+// Made for one run of a compiled graph's Python (graph.h), or while a stream is captured (stream_graph.h); while it
+// lives, RecordCall on that thread leads here. Placeholders hold values that are never there: reading one raises, which
+// is how a graph that depends on data is found. Used by its own thread only.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -11,9 +11,11 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
 #include "dispatcher/layout.h"
 #include "jit/value.h"
@@ -36,19 +38,22 @@ struct CapturedCall {
 // Random numbers that each replay takes from a generator: slots seed_slot (seed) and seed_slot + 1 (first counter).
 struct CapturedRandom {
   std::optional<at::Generator> generator;  // none: the device's default one
-  int generator_input = -1;                // or the graph's input that is the generator
+  int generator_input = -1;                // or the compiled graph's input that is the generator
   uint64_t counters = 0;
   int32_t seed_slot = -1;
 };
 
 class Capture {
  public:
-  Capture();
-  ~Capture();
+  explicit Capture(c10::DeviceIndex device);
+  virtual ~Capture();
   Capture(const Capture&) = delete;
   Capture& operator=(const Capture&) = delete;
   // This thread's, or null.
   static Capture* Current();
+  // That is captured; null where it is a compiled graph.
+  virtual const Stream* stream() const { return nullptr; }
+  c10::DeviceIndex device() const { return device_; }
 
   // Placeholders for the graph's inputs.
   ValueRef AddInput(const TensorType& type, int32_t* slot);
@@ -61,9 +66,10 @@ class Capture {
                absl::Span<Operand> seed_and_offset);
   // The placeholder of a number that is an input on the CPU; null for any other CPU tensor (a constant).
   Value* NumberOf(const at::Tensor& host_scalar) const;
-  // Raises if the CPU tensor is an input: its elements are not those of later calls.
-  void CheckConstant(const at::Tensor& host) const;
+  // Raises if the CPU tensor's elements are not those of later calls, as where it is an input.
+  virtual void CheckConstant(const at::Tensor& host) const;
 
+  bool Knows(const Value* value) const { return slots_.contains(value); }
   // The slot of a value that was recorded, is an input, or else a constant from now on.
   int32_t SlotOf(Value* value);
 
@@ -76,6 +82,7 @@ class Capture {
   int32_t NewSlot(ValueRef value);
   ValueRef NewPlaceholder(const TensorType& type);
 
+  const c10::DeviceIndex device_;
   absl::flat_hash_map<const Value*, int32_t> slots_;
   std::vector<ValueRef> values_;  // all that have slots, so that addresses stay taken
   std::vector<std::pair<at::Tensor, Value*>> numbers_;
@@ -83,8 +90,49 @@ class Capture {
   std::shared_ptr<const absl::Status> unreadable_;
 };
 
+// The calls of a capture, to be recorded again. Immutable: any thread may.
+class CapturedCalls {
+ public:
+  // What a replay knows of a slot.
+  struct Slot {
+    ValueRef value;
+    uint64_t bits = 0;
+  };
+
+  CapturedCalls() = default;
+  // Of the capture's calls those that the `wanted` slots depend on.
+  CapturedCalls(Capture& capture, absl::Span<const int32_t> wanted);
+
+  // Whether a replay uses it.
+  bool Uses(int32_t slot) const { return used_[slot]; }
+  const std::vector<CapturedCall>& calls() const { return calls_; }
+  absl::Span<const CapturedOperand> OperandsOf(const CapturedCall& c) const {
+    return absl::MakeConstSpan(operands_).subspan(c.operands_begin, c.call->operands.size());
+  }
+  const std::vector<CapturedRandom>& randoms() const { return randoms_; }
+  // With the constants in them.
+  std::vector<Slot> Slots() const;
+  void Draw(const CapturedRandom& random, const std::optional<at::Generator>& generator, std::vector<Slot>& slots) const;
+  // Records the calls, from and into `slots`; values are given up with the last call that reads them. `done` is told of
+  // each of `written`, slots in increasing order, once it has its value, so that what it replaces can be given up, too.
+  void Record(std::vector<Slot>& slots, absl::Span<const int32_t> written, absl::FunctionRef<void(size_t)> done) const;
+
+ private:
+  c10::DeviceIndex device_ = 0;
+  std::vector<CapturedCall> calls_;
+  std::vector<CapturedOperand> operands_;
+  std::vector<std::vector<int32_t>> releases_;  // by call: slots it is the last to need
+  std::vector<CapturedRandom> randoms_;
+  std::vector<std::pair<int32_t, ValueRef>> constants_;
+  std::vector<bool> used_;  // by slot
+};
+
 // Records the call: for this thread's Capture if there is one, else in the window of the device's current stream.
 void RecordCall(c10::DeviceIndex device, const CallRef& call, absl::Span<const Operand> operands,
                 absl::Span<ValueRef> results);
+// The seed and first counter of a call that draws so many random numbers: the generator's next ones, or, for this
+// thread's Capture, those of each replay.
+void DrawSeed(const std::optional<at::Generator>& generator, uint64_t counters, c10::DeviceIndex device,
+              absl::Span<Operand> seed_and_offset);
 
 }  // namespace tpu

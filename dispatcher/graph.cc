@@ -1,17 +1,11 @@
 #include "dispatcher/graph.h"
 
 #include <algorithm>
-#include <tuple>
 #include <utility>
 
-#include "absl/container/inlined_vector.h"
 #include "dispatcher/convert.h"
-#include "dispatcher/generator.h"
 #include "dispatcher/storage.h"
-#include "dispatcher/streams.h"
 #include "dispatcher/values.h"
-#include "jit/engine.h"
-#include "jit/window.h"
 
 namespace tpu {
 namespace {
@@ -64,7 +58,7 @@ bool Describe(const at::Generator& generator, GraphInput& input, std::vector<uin
   return generator.device().type() == c10::DeviceType::PrivateUse1;
 }
 
-GraphCapture::GraphCapture(absl::Span<const GraphInput> inputs, c10::DeviceIndex device) {
+GraphCapture::GraphCapture(absl::Span<const GraphInput> inputs, c10::DeviceIndex device) : capture_(device) {
   graph_->num_inputs_ = inputs.size();
   graph_->kept_.resize(inputs.size());
   graph_->device_ = device;
@@ -93,13 +87,18 @@ void GraphCapture::AddTensor(const at::Tensor& tensor, const Layout* base) {
 }
 
 void GraphCapture::FindWrites() {
+  std::vector<std::pair<int32_t, int>> writes;
   for (size_t i = 0; i < bases_.size(); ++i) {
     if (!bases_[i].defined()) continue;
     const ValueRef value = ReadValue(*bases_[i].unsafeGetTensorImpl());
     const int32_t slot = capture_.SlotOf(value.get());
-    if (slot == graph_->input_slots_[i]) continue;
-    graph_->writes_.push_back({static_cast<int>(i), slot});
-    graph_->kept_[i] = true;
+    if (slot != graph_->input_slots_[i]) writes.emplace_back(slot, static_cast<int>(i));
+  }
+  std::sort(writes.begin(), writes.end());
+  for (const auto& [slot, input] : writes) {
+    graph_->written_slots_.push_back(slot);
+    graph_->writes_.push_back(input);
+    graph_->kept_[input] = true;
   }
 }
 
@@ -125,7 +124,7 @@ CapturedGraph::Output GraphCapture::FindOutput(const at::Tensor& tensor) {
   out.storage = static_cast<int>(known - new_storages_.begin());
   if (known != new_storages_.end()) return out;
   new_storages_.push_back(storage);
-  const TpuStorage& made = TpuStorage::Of(*storage);
+  TpuStorage& made = TpuStorage::Of(*storage);
   const TpuStorage::Content content = made.content();
   const int32_t slot = content.value ? capture_.SlotOf(content.value.get()) : -1;
   graph_->storages_.push_back({slot, content.layout, made.nbytes()});
@@ -137,51 +136,19 @@ std::unique_ptr<CapturedGraph> GraphCapture::Finish(absl::Span<const at::Tensor>
   for (const at::Tensor& t : outputs) {
     graph_->outputs_.push_back(t.defined() ? FindOutput(t) : CapturedGraph::Output{});
   }
-  graph_->calls_ = std::move(capture_.calls);
-  graph_->operands_ = std::move(capture_.operands);
-  graph_->randoms_ = std::move(capture_.randoms);
-  graph_->num_slots_ = capture_.constants.size();
-  for (size_t s = 0; s < capture_.constants.size(); ++s) {
-    if (capture_.constants[s]) graph_->constants_.emplace_back(s, std::move(capture_.constants[s]));
+  std::vector<int32_t> wanted = graph_->written_slots_;
+  for (const CapturedGraph::NewStorage& s : graph_->storages_) {
+    if (s.slot >= 0) wanted.push_back(s.slot);
   }
-  graph_->DropUnneeded();
+  graph_->calls_ = CapturedCalls(capture_, wanted);
+  for (int32_t& slot : graph_->input_slots_) {
+    if (slot >= 0 && !graph_->calls_.Uses(slot)) slot = -1;
+  }
   return std::move(graph_);
 }
 
-// Calls whose results nobody reads go; of the others is found out after which one each value is needed no more.
-void CapturedGraph::DropUnneeded() {
-  std::vector<bool> needed(num_slots_);
-  for (const Write& w : writes_) needed[w.slot] = true;
-  for (const NewStorage& s : storages_) {
-    if (s.slot >= 0) needed[s.slot] = true;
-  }
-  std::vector<CapturedCall> live;
-  for (size_t i = calls_.size(); i-- > 0;) {
-    const CapturedCall& c = calls_[i];
-    std::vector<int32_t> release;
-    for (size_t r = 0; r < c.call->results.size(); ++r) {
-      if (!needed[c.results_begin + r]) release.push_back(static_cast<int32_t>(c.results_begin + r));
-    }
-    if (release.size() == c.call->results.size()) continue;
-    for (size_t o = 0; o < c.call->operands.size(); ++o) {
-      const int32_t slot = operands_[c.operands_begin + o].slot;
-      if (slot < 0 || needed[slot]) continue;
-      needed[slot] = true;
-      release.push_back(slot);
-    }
-    live.push_back(c);
-    releases_.push_back(std::move(release));
-  }
-  std::reverse(live.begin(), live.end());
-  std::reverse(releases_.begin(), releases_.end());
-  calls_ = std::move(live);
-  for (int32_t& slot : input_slots_) {
-    if (slot >= 0 && !needed[slot]) slot = -1;
-  }
-}
-
-void CapturedGraph::Fill(std::vector<GraphInput>& inputs, std::vector<Slot>& slots) const {
-  for (const auto& [slot, value] : constants_) slots[slot].value = value;
+std::vector<CapturedCalls::Slot> CapturedGraph::Fill(std::vector<GraphInput>& inputs) const {
+  std::vector<CapturedCalls::Slot> slots = calls_.Slots();
   for (size_t i = 0; i < inputs.size(); ++i) {
     GraphInput& in = inputs[i];
     const int32_t slot = input_slots_[i];
@@ -196,42 +163,23 @@ void CapturedGraph::Fill(std::vector<GraphInput>& inputs, std::vector<Slot>& slo
       if (!kept_[i]) in.tensor.reset();
     }
   }
-  for (const CapturedRandom& r : randoms_) {
-    const auto& generator = r.generator_input >= 0 ? inputs[r.generator_input].generator : r.generator;
-    std::tie(slots[r.seed_slot].bits, slots[r.seed_slot + 1].bits) = ReservePhilox(generator, r.counters, device_);
+  for (const CapturedRandom& r : calls_.randoms()) {
+    calls_.Draw(r, r.generator_input >= 0 ? inputs[r.generator_input].generator : r.generator, slots);
   }
-}
-
-void CapturedGraph::RecordCalls(std::vector<Slot>& slots) const {
-  Window& window = Engine::Get().window(CurrentStream(device_));
-  absl::InlinedVector<Operand, 16> operands;
-  absl::InlinedVector<ValueRef, 8> results;
-  for (size_t i = 0; i < calls_.size(); ++i) {
-    const CapturedCall& c = calls_[i];
-    operands.resize(c.call->operands.size());
-    for (size_t o = 0; o < operands.size(); ++o) {
-      const CapturedOperand& operand = operands_[c.operands_begin + o];
-      operands[o] = operand.slot >= 0 ? Operand{slots[operand.slot].value.get(), slots[operand.slot].bits}
-                                      : Operand{nullptr, operand.bits};
-    }
-    results.resize(c.call->results.size());
-    window.Record(c.call, operands, absl::MakeSpan(results));
-    for (size_t r = 0; r < results.size(); ++r) slots[c.results_begin + r].value = std::move(results[r]);
-    for (int32_t slot : releases_[i]) slots[slot].value = nullptr;
-  }
+  return slots;
 }
 
 std::vector<at::Tensor> CapturedGraph::Replay(std::vector<GraphInput>& inputs) const {
-  std::vector<Slot> slots(num_slots_);
-  Fill(inputs, slots);
-  RecordCalls(slots);
-  for (const Write& w : writes_) WriteValue(*inputs[w.input].tensor.unsafeGetTensorImpl(), slots[w.slot].value);
+  std::vector<CapturedCalls::Slot> slots = Fill(inputs);
+  calls_.Record(slots, written_slots_, [&](size_t i) {
+    WriteValue(*inputs[writes_[i]].tensor.unsafeGetTensorImpl(), slots[written_slots_[i]].value);
+  });
   std::vector<c10::Storage> storages;
   for (const NewStorage& s : storages_) {
     if (s.slot >= 0) {
-      storages.emplace_back(c10::make_intrusive<TpuStorage>(slots[s.slot].value, s.layout, device_));
+      storages.emplace_back(TpuStorage::Make(slots[s.slot].value, s.layout, device_));
     } else {
-      storages.emplace_back(c10::make_intrusive<TpuStorage>(s.bytes, device_));
+      storages.emplace_back(TpuStorage::Make(s.bytes, device_));
     }
   }
   std::vector<at::Tensor> results;

@@ -53,29 +53,15 @@ class CapturedGraph {
     const Layout* layout = nullptr;
     size_t bytes = 0;
   };
-  struct Write {
-    int input;
-    int32_t slot;
-  };
-  struct Slot {
-    ValueRef value;
-    uint64_t bits = 0;
-  };
-  void DropUnneeded();
-  void Fill(std::vector<GraphInput>& inputs, std::vector<Slot>& slots) const;
-  void RecordCalls(std::vector<Slot>& slots) const;
+  std::vector<CapturedCalls::Slot> Fill(std::vector<GraphInput>& inputs) const;
 
   c10::DeviceIndex device_ = 0;
   size_t num_inputs_ = 0;
-  std::vector<int32_t> input_slots_;  // by input; -1: no value
+  std::vector<int32_t> input_slots_;  // by input; -1: no value, or none that is used
   std::vector<bool> kept_;            // by input: written, or outputs alias it
-  std::vector<CapturedCall> calls_;
-  std::vector<CapturedOperand> operands_;
-  std::vector<std::vector<int32_t>> releases_;  // by call: slots it is the last to need
-  std::vector<CapturedRandom> randoms_;
-  std::vector<std::pair<int32_t, ValueRef>> constants_;
-  size_t num_slots_ = 0;
-  std::vector<Write> writes_;
+  CapturedCalls calls_;
+  std::vector<int> writes_;             // inputs, as their values come about
+  std::vector<int32_t> written_slots_;  // their values
   std::vector<NewStorage> storages_;
   std::vector<Output> outputs_;
 };

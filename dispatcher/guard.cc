@@ -1,6 +1,7 @@
 // PyTorch's device guard: current device, streams and events of the tpu device, each mapped to runtime/stream.h.
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include "dispatcher/stream_graph.h"
 #include "dispatcher/streams.h"
 #include "jit/engine.h"
 #include "runtime/device.h"
@@ -47,7 +48,9 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
   c10::Stream exchangeStream(c10::Stream stream) const override { return ToTorch(ExchangeStream(FromTorch(stream))); }
   void* getStreamNativeHandle(const c10::Stream stream) const override { return &FromTorch(stream); }
-  bool isStreamCapturing(const c10::Stream&) const override { return false; }
+  bool isStreamCapturing(const c10::Stream& stream) const override {
+    return Capture::Current() != nullptr && IsCapturing(FromTorch(stream));
+  }
 
   bool queryStream(const c10::Stream& torch_stream) const override {
     Stream& stream = FromTorch(torch_stream);

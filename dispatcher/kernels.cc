@@ -210,8 +210,9 @@ c10::Scalar LocalScalarDense(const at::Tensor& self) {
   Device& device = Engine::Get().device(self.device().index());
   const bool at_hand = device.host_addressable() || self.storage().nbytes() <= kReadWhole;
   if (at_hand && value && layout->row_major && layout->scalar_type == self.scalar_type()) {
-    const BufferRef& buffer =
-        value->read() && value->done() && !value->error() ? value->buffer() : AwaitBuffer(value, "item");
+    const bool there = value->read() && value->done() && !value->error();
+    if (there) TellOfWait("item");
+    const BufferRef& buffer = there ? value->buffer() : AwaitBuffer(value, "item");
     const at::Tensor whole = HostTensor(device, buffer, value->type().dims, self.scalar_type());
     return at::_local_scalar_dense(at::from_blob(
         static_cast<char*>(whole.data_ptr()) + self.storage_offset() * self.itemsize(), {}, whole.options()));
@@ -250,7 +251,7 @@ at::Tensor& SetStorageWhole(at::Tensor& self, at::Storage source) {
 }
 
 at::Tensor& SetEmpty(at::Tensor& self) {
-  at::Storage empty(c10::make_intrusive<TpuStorage>(size_t{0}, self.device().index()));
+  at::Storage empty(TpuStorage::Make(size_t{0}, self.device().index()));
   return at::native::set_storage_cpu_(self, std::move(empty), 0, {0}, {});
 }
 

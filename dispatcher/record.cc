@@ -10,14 +10,12 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "dispatcher/calls.h"
 #include "dispatcher/capture.h"
 #include "dispatcher/errors.h"
-#include "dispatcher/generator.h"
 #include "dispatcher/host_check.h"
 #include "dispatcher/host_kernels.h"
 #include "dispatcher/overlap.h"
@@ -37,10 +35,7 @@ void AddSeed(const Operator& op, at::ArrayRef<c10::IValue> arguments, uint64_t c
   }
   collected.operands.resize(collected.operands.size() + 2);
   Operand* const numbers = &collected.operands.back() - 1;
-  if (Capture* capture = Capture::Current()) {
-    return capture->AddSeed(generator, counters, collected.device, {numbers, 2});
-  }
-  std::tie(numbers[0].bits, numbers[1].bits) = ReservePhilox(generator, counters, collected.device);
+  DrawSeed(generator, counters, collected.device, {numbers, 2});
 }
 
 // An out= tensor takes the result's sizes and strides.

@@ -44,9 +44,11 @@ c10::intrusive_ptr<c10::StorageImpl> Make(c10::StorageImpl::use_byte_size_t, c10
   // UntypedStorage.__getitem__ of a slice: another storage over a part of one's memory.
   TORCH_CHECK(!data.get_context(), "tpu: a storage's slice would share its memory; slice a tensor over it instead");
   const c10::DeviceIndex device = data ? data.device().index() : c10::DeviceIndex{-1};
-  return c10::make_intrusive<TpuStorage>(static_cast<size_t>(bytes.expect_int()),
-                                         device < 0 ? static_cast<c10::DeviceIndex>(CurrentDevice()) : device);
+  return TpuStorage::Make(static_cast<size_t>(bytes.expect_int()),
+                          device < 0 ? static_cast<c10::DeviceIndex>(CurrentDevice()) : device);
 }
+
+thread_local StorageObserver* observer = nullptr;
 
 }  // namespace
 
@@ -54,9 +56,31 @@ TpuStorage::TpuStorage(size_t bytes, c10::DeviceIndex device)
     : c10::StorageImpl(use_byte_size_t(), static_cast<int64_t>(bytes), MakeDataPtr(bytes, device), TheAllocator(),
                        /*resizable=*/true) {}
 
-TpuStorage::TpuStorage(ValueRef value, const Layout* layout, c10::DeviceIndex device)
-    : TpuStorage(layout->bytes, device) {
-  Swap(value, layout);  // nobody else has it yet
+c10::intrusive_ptr<TpuStorage> TpuStorage::Make(size_t bytes, c10::DeviceIndex device) {
+  auto made = c10::make_intrusive<TpuStorage>(bytes, device);
+  if (C10_UNLIKELY(observed()) && observer != nullptr) observer->OnMade(made);
+  return made;
+}
+
+c10::intrusive_ptr<TpuStorage> TpuStorage::Make(ValueRef value, const Layout* layout, c10::DeviceIndex device) {
+  auto made = Make(layout->bytes, device);
+  made->Swap(value, layout);  // nobody else has it yet
+  return made;
+}
+
+std::atomic<int> TpuStorage::observers_{0};
+
+void TpuStorage::Observe(StorageObserver* next) {
+  observers_.fetch_add((next != nullptr) - (observer != nullptr), std::memory_order_relaxed);
+  observer = next;
+}
+
+void TpuStorage::TellOfRead() {
+  if (observer != nullptr) observer->OnRead(*this);
+}
+
+void TpuStorage::TellOfWrite() {
+  if (observer != nullptr) observer->OnWrite(*this);
 }
 
 TpuStorage& TpuStorage::Of(const c10::StorageImpl& storage) {

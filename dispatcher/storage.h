@@ -22,6 +22,21 @@
 
 namespace tpu {
 
+class TpuStorage;
+
+// Told, while it is a thread's, of every storage that the thread makes, reads and writes (stream_graph.h).
+class StorageObserver {
+ public:
+  virtual void OnMade(const c10::intrusive_ptr<TpuStorage>& storage) = 0;
+  // Before the storage's value is handed out: it may be exchanged.
+  virtual void OnRead(TpuStorage& storage) = 0;
+  // Before the storage gets another value.
+  virtual void OnWrite(TpuStorage& storage) = 0;
+
+ protected:
+  ~StorageObserver() = default;
+};
+
 class TpuStorage final : public c10::StorageImpl {
  public:
   // What a storage holds at one moment.
@@ -31,25 +46,27 @@ class TpuStorage final : public c10::StorageImpl {
   };
 
   // Uninitialised: the first read makes memory.
-  TpuStorage(size_t bytes, c10::DeviceIndex device);
+  static c10::intrusive_ptr<TpuStorage> Make(size_t bytes, c10::DeviceIndex device);
   // Holding `value`, whose logical dims are `layout`'s sizes.
-  TpuStorage(ValueRef value, const Layout* layout, c10::DeviceIndex device);
+  static c10::intrusive_ptr<TpuStorage> Make(ValueRef value, const Layout* layout, c10::DeviceIndex device);
 
   static TpuStorage& Of(const c10::StorageImpl& storage);
   static TpuStorage& Of(const c10::TensorImpl& tensor);
 
-  Content content() const {
-    const std::lock_guard<Lock> lock(lock_);
-    return {value_, layout()};
+  Content content() {
+    if (C10_UNLIKELY(observed())) TellOfRead();
+    return Unobserved();
   }
   // content().layout, where the value doesn't matter. Null while uninitialised.
   const Layout* layout() const { return layout_.load(std::memory_order_acquire); }
   void Set(ValueRef value, const Layout* layout) {
+    if (C10_UNLIKELY(observed())) TellOfWrite();
     const std::lock_guard<Lock> lock(lock_);
     Swap(value, layout);
   }
   // Set, if the storage still holds `former`: what was made of that is of no use else.
   bool Replace(const ValueRef& former, ValueRef value, const Layout* layout) {
+    if (C10_UNLIKELY(observed())) TellOfWrite();
     const std::lock_guard<Lock> lock(lock_);
     if (!(value_ == former)) return false;
     Swap(value, layout);
@@ -61,12 +78,32 @@ class TpuStorage final : public c10::StorageImpl {
   // Keeps the bytes that remain; what is new is uninitialised. Reads.
   void Resize(size_t bytes);
 
+  // For the observer itself: tells nobody.
+  Content Unobserved() const {
+    const std::lock_guard<Lock> lock(lock_);
+    return {value_, layout()};
+  }
+  void SetUnobserved(ValueRef value, const Layout* layout) {
+    const std::lock_guard<Lock> lock(lock_);
+    Swap(value, layout);
+  }
+  // This thread's from now on; null: none.
+  static void Observe(StorageObserver* observer);
+
   void release_resources() override {
     value_ = nullptr;
     c10::StorageImpl::release_resources();
   }
 
  private:
+  friend class c10::intrusive_ptr<TpuStorage>;
+  TpuStorage(size_t bytes, c10::DeviceIndex device);
+
+  // Whether any thread has an observer.
+  static bool observed() { return observers_.load(std::memory_order_relaxed) != 0; }
+  void TellOfRead();
+  void TellOfWrite();
+
   // Held for a few instructions, by every operand that is read.
   class Lock {
    public:
@@ -84,6 +121,8 @@ class TpuStorage final : public c10::StorageImpl {
     std::swap(value_, value);
     layout_.store(layout, std::memory_order_release);
   }
+
+  static std::atomic<int> observers_;
 
   mutable Lock lock_;
   ValueRef value_;                              // guarded by lock_

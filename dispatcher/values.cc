@@ -4,6 +4,7 @@
 #include <c10/core/TensorImpl.h>
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -20,6 +21,8 @@
 
 namespace tpu {
 namespace {
+
+std::atomic<SyncDebug> sync_debug{SyncDebug::kSilent};
 
 // "tpu::view" or "tpu::update" with the given window of the base's flat elements, in units of `window`'s dtype.
 CallRef WindowCall(bool update, const Layout* base, const Layout* window, int64_t offset) {
@@ -170,7 +173,7 @@ at::Tensor TensorOver(c10::Storage storage, const Layout* layout, int64_t offset
 }
 
 at::Tensor MakeTensor(ValueRef value, const Layout* layout, c10::DeviceIndex device) {
-  return TensorOver(c10::Storage(c10::make_intrusive<TpuStorage>(std::move(value), layout, device)), layout);
+  return TensorOver(c10::Storage(TpuStorage::Make(std::move(value), layout, device)), layout);
 }
 
 at::Tensor MakeUninitialized(const Layout* layout, c10::DeviceIndex device) {
@@ -181,14 +184,25 @@ at::Tensor MakeUninitialized(const Layout* layout, c10::DeviceIndex device) {
       bytes += (layout->type.dims[i] - 1) * layout->strides[i] * c10::elementSize(layout->scalar_type);
     }
   }
-  return TensorOver(c10::Storage(c10::make_intrusive<TpuStorage>(bytes, device)), layout);
+  return TensorOver(c10::Storage(TpuStorage::Make(bytes, device)), layout);
 }
 
 ValueRef MakeReadyValue(const Layout* layout, c10::DeviceIndex device, const void* source) {
   return MakeRef<Value>(&layout->type, nullptr, MakeValueOrRaise(device, layout->type, source));
 }
 
+void SetSyncDebug(SyncDebug mode) { sync_debug.store(mode, std::memory_order_relaxed); }
+SyncDebug GetSyncDebug() { return sync_debug.load(std::memory_order_relaxed); }
+
+void TellOfWait(const std::string& what) {
+  const SyncDebug mode = GetSyncDebug();
+  if (C10_LIKELY(mode == SyncDebug::kSilent) || Engine::Get().mode() == Mode::kDebug) return;
+  TORCH_CHECK(mode != SyncDebug::kError, "called a synchronizing tpu operation: ", what);
+  TORCH_WARN("called a synchronizing tpu operation: ", what);
+}
+
 const BufferRef& AwaitBuffer(const ValueRef& value, const std::string& what, CutReason reason) {
+  TellOfWait(what);
   ThrowIfError(Engine::Get().Await(value, what, reason));
   return value->buffer();
 }

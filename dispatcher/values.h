@@ -7,6 +7,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+#include <string>
+
 #include "dispatcher/layout.h"
 #include "dispatcher/storage.h"
 #include "jit/metrics.h"
@@ -43,6 +46,11 @@ at::Tensor MakeUninitialized(const Layout* layout, c10::DeviceIndex device);
 // A value with memory of its own, from `source`'s row-major elements; without, uninitialised (or filled by the caller
 // before anyone else sees it, where memory is addressable).
 ValueRef MakeReadyValue(const Layout* layout, c10::DeviceIndex device, const void* source = nullptr);
+// What a program is told where it waits for a value: torch.tpu.set_sync_debug_mode.
+enum class SyncDebug : uint8_t { kSilent, kWarn, kError };
+void SetSyncDebug(SyncDebug mode);
+SyncDebug GetSyncDebug();
+void TellOfWait(const std::string& what);
 // Waits; throws the value's error. The buffer is addressable on the embedded device.
 const BufferRef& AwaitBuffer(const ValueRef& value, const std::string& what, CutReason reason = CutReason::kRead);
 

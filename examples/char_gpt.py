@@ -130,11 +130,11 @@ def loss_of(model, tokens, targets):
     return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1))
 
 
-def make_optimizer(model, lr, weight_decay):
+def make_optimizer(model, lr, weight_decay, **options):
     matrices = [p for p in model.parameters() if p.dim() >= 2]
     rest = [p for p in model.parameters() if p.dim() < 2]
     groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": rest, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=lr, betas=(0.9, 0.98))
+    return torch.optim.AdamW(groups, lr=lr, betas=(0.9, 0.98), **options)
 
 
 def learning_rate(step, args):

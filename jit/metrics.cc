@@ -113,6 +113,7 @@ const Metrics::Counter Metrics::kCounters[] = {
     {"reads", &Metrics::reads},
     {"inferences", &Metrics::inferences},
     {"graph_captures", &Metrics::graph_captures},
+    {"graph_replays", &Metrics::graph_replays},
     {"graph_calls", &Metrics::graph_calls},
 };
 

@@ -80,6 +80,7 @@ class Metrics {
   std::atomic<int64_t> reads{0}, inferences{0};
   // Graphs of torch.compile: captures (one for each kind of inputs) and calls.
   std::atomic<int64_t> graph_captures{0}, graph_calls{0};
+  std::atomic<int64_t> graph_replays{0};  // of torch.accelerator.Graph
 
   void CountCut(CutReason reason, const std::string& where, const std::string& what, int ops);
   // A host kernel that ran because the operator has no lowering.

@@ -9,7 +9,7 @@ device has nothing else to do and nothing is compiled. *Followed*: the loop is k
 fresh*: operations and kinds of tensors are known, the step's fragments are new (a layer's once, not for each layer).
 *Never seen*: of another width and context, so that each operation is on new kinds of tensors. PyTorch's own work is in
 all of them. *One program*: the same step as one function that takes and returns parameters and moments, compiled by
-torch.compile.
+torch.compile. *A graph*: the step captured as a torch.accelerator.Graph and replayed.
 """
 
 import ctypes
@@ -102,15 +102,15 @@ def gpt(peer, number=0):
     return char_gpt, char_gpt.CharGPT(config).to(device), lambda: torch.randint(config.vocabulary, shape).to(device)
 
 
-def gpt_step(peer, number=0):
+def gpt_step(peer, number=0, **options):
     """A training step of that GPT."""
     import torch
 
     char_gpt, model, draw = gpt(peer, number)
-    optimizer = char_gpt.make_optimizer(model, 1e-3, 0.1)
+    optimizer = char_gpt.make_optimizer(model, 1e-3, 0.1, **options)
 
-    def step():
-        tokens = draw()
+    def step(tokens=None):
+        tokens = draw() if tokens is None else tokens
         loss = char_gpt.loss_of(model, tokens[:, :-1], tokens[:, 1:])
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
@@ -157,6 +157,25 @@ def gpt_program(peer):
     return step
 
 
+def gpt_graph(peer):
+    """The same training step as a graph that is replayed."""
+    import torch
+
+    draw = gpt(peer)[2]
+    step, tokens = gpt_step(peer, capturable=True), draw()
+    for _ in range(3):
+        step(tokens)
+    graph = torch.accelerator.Graph()
+    with graph:
+        step(tokens)
+
+    def replay():
+        tokens.copy_(draw())
+        graph.replay()
+
+    return replay
+
+
 def settle(peer):
     """Everything that was asked for is done, compiling too."""
     if peer in harness.OURS:
@@ -186,6 +205,10 @@ def program_step(peer):
     return known_step(peer, gpt_program if peer == "tpu" else gpt_step)
 
 
+def graph_step(peer):
+    return known_step(peer, gpt_graph if peer == "tpu" else gpt_step)
+
+
 def new_step(peer):
     numbers = itertools.count(1)
 
@@ -207,18 +230,20 @@ CASES = {
     "Tensor::add_ of 4 elements, C++": from_cpp("record_add_in_place"),
 }
 SMALL = tuple(CASES)
-CASES |= {"known step": known_step, "program step": program_step, "new step": new_step}
+CASES |= {"known step": known_step, "program step": program_step, "graph step": graph_step, "new step": new_step}
 
 
 def steps():
     peers = ("tpu", "forgetful", "eager")
     known = harness.interleave("recording", "known step", peers, rounds=31, iterations=3, warm_up=15)
     program = harness.interleave("recording", "program step", ("tpu", "forgetful"), 31, iterations=3, warm_up=15)
+    graph = harness.interleave("recording", "graph step", ("tpu", "forgetful"), 31, iterations=3, warm_up=15)
     new = harness.interleave("recording", "new step", ("tpu",), rounds=9, iterations=1, warm_up=2)
     name, followed = "GPT step followed, host time", known["tpu"]
     return [
         harness.Row(name, followed, "recorded fresh", known["forgetful"], 0.2),
         harness.Row("GPT step as one program, host time", program["tpu"], "recorded fresh", program["forgetful"], 0.2),
+        harness.Row("GPT step as a graph, host time", graph["tpu"], "recorded fresh", graph["forgetful"], 0.2),
         harness.Row(name, followed, "never seen", new["tpu"], 0.2),
         harness.Row(name, followed, "eager, kernels included", known["eager"]),
     ]

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "dispatcher/capture.h"
 #include "dispatcher/storage.h"
 #include "dispatcher/values.h"
 #include "jit/engine.h"
@@ -20,6 +21,7 @@ std::vector<int64_t> EqualPieces(const at::Tensor& t, int pieces) {
 }  // namespace
 
 Source ReadTensor(const at::Tensor& tensor, std::vector<int64_t> pieces) {
+  TORCH_CHECK_NOT_IMPLEMENTED(Capture::Current() == nullptr, "tpu process group: a collective can't be captured");
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   const TpuStorage::Content content = TpuStorage::Of(impl).content();
   const bool lies_there = content.value && content.layout->row_major && tensor.is_contiguous() && tensor.numel() > 0;
@@ -41,7 +43,7 @@ void ReadPartOf(const at::Tensor& output, const at::Tensor& input, int pieces, s
                 std::vector<Target>& targets) {
   sources.push_back(ReadTensor(input));
   targets.push_back(WriteTensor(output, pieces));
-  const TpuStorage& storage = TpuStorage::Of(*output.unsafeGetTensorImpl());
+  TpuStorage& storage = TpuStorage::Of(*output.unsafeGetTensorImpl());
   const bool whole = output.storage_offset() == 0 && output.is_contiguous() &&
                      BytesOf(output) == static_cast<int64_t>(storage.nbytes());
   if (!whole) return;

@@ -7,7 +7,7 @@ import weakref
 
 import torch
 
-from torch_tpu import _dynamo
+from torch_tpu import _C, _dynamo
 
 
 def apply():
@@ -18,6 +18,7 @@ def apply():
     _processes_by_way_of_the_cpu()
     _copies_between_devices()
     _gradients_as_bf16()
+    _captured_steps()
     _dynamo.register_on_import(
         {
             "safetensors.torch": _safetensors_by_way_of_the_cpu,
@@ -236,3 +237,22 @@ def _gradients_as_bf16():
             original(self, hook)
 
     ddp._check_comm_hook = _check_comm_hook
+
+
+def _captured_steps():
+    """Of an optimizer that counts its steps on the CPU each replay of a graph would be the same step: those refuse to be
+    captured, on CUDA and XPU."""
+    original = torch.optim.Optimizer._accelerator_graph_capture_health_check
+
+    @functools.wraps(original)
+    def check(self):
+        original(self)
+        if torch.compiler.is_compiling() or not _C.is_capturing():
+            return
+        if not all(group["capturable"] or group.get("fused") for group in self.param_groups):
+            raise RuntimeError(
+                f"Attempting TPU graph capture of step() for an instance of {type(self).__name__} but param_groups' "
+                "capturable is False."
+            )
+
+    torch.optim.Optimizer._accelerator_graph_capture_health_check = check

@@ -13,6 +13,7 @@ def register():
     _C.set_library_directories(_directory(torch), os.path.dirname(os.path.abspath(__file__)) + os.sep)
     _C.set_plugin(_plugins.chosen())
     torch.utils.rename_privateuse1_backend("tpu")
+    _C.register_graphs()
     torch._register_device_module("tpu", tpu)
     sys.modules["torch.tpu"] = tpu
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)

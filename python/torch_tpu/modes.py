@@ -23,3 +23,20 @@ def eager_mode(mode):
         yield
     finally:
         _C.set_eager_mode(former)
+
+
+_SYNC_DEBUG_MODES = ("default", "warn", "error")
+
+
+def set_sync_debug_mode(debug_mode):
+    """What happens where a program waits for a value (`item`, printing, a copy to the CPU, sizes that depend on data):
+    "default" (0) nothing, "warn" (1) a UserWarning, "error" (2) a RuntimeError. See torch.cuda.set_sync_debug_mode."""
+    modes = {mode: number for number, name in enumerate(_SYNC_DEBUG_MODES) for mode in (number, name)}
+    if debug_mode not in modes:
+        raise RuntimeError(f"invalid value of debug_mode, expected one of {', '.join(_SYNC_DEBUG_MODES)}, or 0 to 2")
+    _C.set_sync_debug_mode(modes[debug_mode])
+
+
+def get_sync_debug_mode():
+    """The number of the mode."""
+    return _C.get_sync_debug_mode()

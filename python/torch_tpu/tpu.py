@@ -5,7 +5,7 @@ Nothing here creates a device at import.
 
 from torch import OutOfMemoryError
 
-from torch_tpu import memory, random, streams
+from torch_tpu import graphs, memory, random, streams
 from torch_tpu.devices import (  # noqa: F401
     _exchange_device,
     _is_in_bad_fork,
@@ -26,6 +26,7 @@ from torch_tpu.devices import (  # noqa: F401
     set_device,
     synchronize,
 )
+from torch_tpu.graphs import TPUGraph, graph, graph_pool_handle, is_current_stream_capturing, make_graphed_callables
 from torch_tpu.insight import explain, metrics, reset_metrics, wait_for_compiles
 from torch_tpu.memory import (
     empty_cache,
@@ -46,7 +47,13 @@ from torch_tpu.memory import (
     reset_peak_memory_stats,
     set_per_process_memory_fraction,
 )
-from torch_tpu.modes import eager_mode, get_eager_mode, set_eager_mode
+from torch_tpu.modes import (
+    eager_mode,
+    get_eager_mode,
+    get_sync_debug_mode,
+    set_eager_mode,
+    set_sync_debug_mode,
+)
 from torch_tpu.random import (  # noqa: F401
     _get_generator,
     default_generators,
@@ -82,6 +89,7 @@ __all__ = [
     "OutOfMemoryError",
     "Stream",
     "StreamContext",
+    "TPUGraph",
     "current_device",
     "current_stream",
     "default_generators",
@@ -100,13 +108,19 @@ __all__ = [
     "get_per_process_memory_fraction",
     "get_rng_state",
     "get_rng_state_all",
+    "get_sync_debug_mode",
+    "graph",
+    "graph_pool_handle",
+    "graphs",
     "host_memory_stats",
     "host_memory_stats_as_nested_dict",
     "init",
     "initial_seed",
     "is_available",
     "is_bf16_supported",
+    "is_current_stream_capturing",
     "is_initialized",
+    "make_graphed_callables",
     "manual_seed",
     "manual_seed_all",
     "max_memory_allocated",
@@ -133,6 +147,7 @@ __all__ = [
     "set_rng_state",
     "set_rng_state_all",
     "set_stream",
+    "set_sync_debug_mode",
     "stream",
     "streams",
     "synchronize",

@@ -436,3 +436,25 @@ def test_working_streams_have_the_users_threads_sleep():
     assert seen > before
     assert torch.tpu.metrics()["host_kernel_calls"] == kernels
     assert_given_up(before)
+
+
+def test_what_waits_is_told_of():
+    assert torch.tpu.get_sync_debug_mode() == 0
+    x, host = torch.ones(3, device="tpu"), torch.empty(3)
+    waits = [x.sum().item, x.tolist, x.cpu, lambda: str(x), lambda: host.copy_(x), x.nonzero, lambda: bool(x[0] > 0)]
+    try:
+        torch.tpu.set_sync_debug_mode("error")
+        assert torch.tpu.get_sync_debug_mode() == 2
+        for wait in waits:
+            with pytest.raises(RuntimeError, match="called a synchronizing tpu operation"):
+                wait()
+        y = x.mul(2).add_(1)  # nothing waits
+        torch.tpu.set_sync_debug_mode(1)
+        for wait in waits:
+            with pytest.warns(UserWarning, match="called a synchronizing tpu operation"):
+                wait()
+        with pytest.raises(RuntimeError, match="invalid value of debug_mode"):
+            torch.tpu.set_sync_debug_mode("loud")
+    finally:
+        torch.tpu.set_sync_debug_mode("default")
+    assert y.tolist() == [3, 3, 3]

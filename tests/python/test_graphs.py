@@ -1,0 +1,363 @@
+"""torch.accelerator.Graph and torch.tpu's graphs: as CUDA graphs are, captured once and replayed on what storages hold."""
+
+import threading
+
+import pytest
+import torch
+from helpers import run_python
+
+DEVICE = "tpu"
+metrics = torch.tpu.metrics
+
+
+def captured(function, warm=1):
+    """The graph of a call, and what the call returned."""
+    for _ in range(warm):
+        function()
+    graph = torch.accelerator.Graph()
+    with torch.Stream(), graph:
+        result = function()
+    return graph, result
+
+
+def test_a_replay_takes_what_its_inputs_hold():
+    x, y = torch.zeros(3, device=DEVICE), torch.empty(3, device=DEVICE)
+    graph, result = captured(lambda: torch.mul(x, 2, out=y) + 1)
+    for value in (1.0, 2.0, -3.0):
+        x.fill_(value)
+        graph.replay()
+        assert y.tolist() == [2 * value] * 3 and result.tolist() == [2 * value + 1] * 3
+
+
+def test_nothing_runs_while_it_is_captured():
+    x = torch.ones(3, device=DEVICE)
+    before = metrics()
+    graph, _ = captured(lambda: x.add_(1), warm=0)
+    assert x.tolist() == [1, 1, 1]  # what it held before
+    assert metrics()["recorded_ops"] == before["recorded_ops"]
+    graph.replay()
+    graph.replay()
+    assert x.tolist() == [3, 3, 3]
+    assert metrics()["graph_replays"] == before["graph_replays"] + 2
+
+
+def test_memory_that_holds_nothing_yet_is_an_input():
+    x = torch.empty(2, 3, device=DEVICE)
+    graph, result = captured(lambda: x.t().sum(1), warm=0)
+    x.copy_(torch.arange(6.0).view(2, 3))
+    graph.replay()
+    assert result.tolist() == [3, 5, 7]
+
+
+def test_inputs_may_lie_otherwise_and_results_are_views():
+    x = torch.arange(6.0, device=DEVICE).view(2, 3)
+    graph, (columns, part) = captured(lambda: ((x * 2).t(), x[:, 1:]))
+    x.copy_(torch.arange(6.0, 12.0).view(3, 2).t())
+    graph.replay()
+    assert columns.tolist() == [[12, 14], [16, 18], [20, 22]] and part.tolist() == [[8, 10], [9, 11]]
+    x.view(torch.int32).fill_(0x3F800000)  # ones, as another type over the same bytes
+    graph.replay()
+    assert columns.tolist() == [[2, 2]] * 3
+
+
+def test_writes_to_parts_of_what_is_read():
+    x = torch.zeros(4, device=DEVICE)
+
+    def step():
+        x[1:3].add_(1)
+        x[:2].mul_(2)
+
+    graph, _ = captured(step, warm=0)
+    expected = torch.zeros(4)
+    for _ in range(3):
+        graph.replay()
+        expected[1:3].add_(1)
+        expected[:2].mul_(2)
+    assert x.tolist() == expected.tolist()
+
+
+def test_a_result_nobody_has_is_not_written():
+    x = torch.ones(3, device=DEVICE)
+    kept = []
+
+    def step():
+        temporary = x + 1
+        kept.append(temporary * 2)
+
+    graph, _ = captured(step, warm=0)
+    graph.replay()
+    assert kept[0].tolist() == [4, 4, 4]
+    kept.clear()
+    graph.replay()
+    assert x.tolist() == [1, 1, 1]
+
+
+def test_random_numbers_go_on():
+    graph, drawn = captured(lambda: torch.rand(8, device=DEVICE), warm=0)
+    torch.manual_seed(5)
+    expected = [torch.rand(8, device=DEVICE).tolist() for _ in range(3)]
+    torch.manual_seed(5)
+    found = []
+    for _ in range(3):
+        graph.replay()
+        found.append(drawn.tolist())
+    assert found == expected and found[0] != found[1]
+
+
+def test_a_generator_of_its_own():
+    generator = torch.Generator(DEVICE).manual_seed(3)
+    graph, drawn = captured(lambda: torch.randn(4, generator=generator, device=DEVICE), warm=0)
+    other = torch.Generator(DEVICE).manual_seed(3)
+    for _ in range(2):
+        graph.replay()
+        assert drawn.tolist() == torch.randn(4, generator=other, device=DEVICE).tolist()
+
+
+def trained(graphed, optimizer, steps=6, **options):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16), torch.nn.Dropout(0.2), torch.nn.GELU(), torch.nn.Linear(16, 4)
+    ).to(DEVICE)
+    optimizer = optimizer(model.parameters(), **options)
+    x, y = torch.zeros(32, 8, device=DEVICE), torch.zeros(32, dtype=torch.long, device=DEVICE)
+    batches = [(torch.randn(32, 8), torch.randint(4, (32,))) for _ in range(steps)]
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    def feed(batch):
+        x.copy_(batch[0])
+        y.copy_(batch[1])
+
+    losses, graph = [], None
+    torch.manual_seed(1)
+    for i, batch in enumerate(batches):
+        feed(batch)
+        if not graphed or i < 2:
+            loss = step()
+        else:
+            if graph is None:
+                graph = torch.accelerator.Graph()
+                with graph:
+                    static = step()
+            graph.replay()
+            loss = static
+        losses.append(loss.item())
+    return losses, [p.detach().cpu() for p in model.parameters()] + [b.cpu() for b in model.buffers()]
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "options"),
+    [
+        (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}),
+        (torch.optim.AdamW, {"lr": 1e-2, "capturable": True}),
+        (torch.optim.AdamW, {"lr": 1e-2, "fused": True}),
+    ],
+)
+def test_a_training_step(optimizer, options):
+    expected, state = trained(False, optimizer, **options)
+    found, after = trained(True, optimizer, **options)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(after, state)
+
+
+def test_a_step_that_counts_on_the_cpu_is_refused():
+    weight = torch.nn.Parameter(torch.ones(3, device=DEVICE))
+    optimizer = torch.optim.AdamW([weight])
+    weight.grad = torch.ones(3, device=DEVICE)
+    optimizer.step()
+    with pytest.raises(RuntimeError, match="TPU graph capture of step.. for an instance of AdamW"):
+        captured(optimizer.step, warm=0)
+    assert weight.tolist() == weight.tolist()  # what was captured so far is undone
+    optimizer.step()
+
+
+@pytest.mark.parametrize(
+    ("operation", "error"),
+    [
+        (lambda x: x.sum().item(), "can't be read"),
+        (lambda x: x.tolist(), "can't be read"),
+        (lambda x: x + torch.tensor([1.0, 2.0, 3.0], device=DEVICE), "copied from the CPU"),
+        (lambda x: x.copy_(torch.ones(3)), "copied from the CPU"),
+        (lambda x: x.nonzero(), "can't be captured|can't be read"),
+    ],
+)
+def test_what_waits_for_a_value_is_an_error(operation, error):
+    x = torch.ones(3, device=DEVICE)
+    with pytest.raises(RuntimeError, match=error):
+        captured(lambda: operation(x.mul_(2)), warm=0)
+    assert x.tolist() == [1, 1, 1] and (x + 1).tolist() == [2, 2, 2]
+
+
+def test_numbers_are_those_of_the_capture():
+    x, number = torch.ones(2, device=DEVICE), torch.tensor(3.0)
+    graph, result = captured(lambda: x * number + 0.5)
+    number.fill_(7)
+    graph.replay()
+    assert result.tolist() == [3.5, 3.5]
+
+
+def test_capturing_is_seen():
+    stream, graph = torch.Stream(), torch.accelerator.Graph()
+    assert not stream.is_capturing() and not torch.tpu.is_current_stream_capturing()
+    seen = []
+    with stream, graph:
+        seen += [stream.is_capturing(), torch.tpu.is_current_stream_capturing()]
+        seen.append(torch.tpu.default_stream().is_capturing())
+        thread = threading.Thread(target=lambda: seen.append(torch.tpu.is_current_stream_capturing()))
+        thread.start()
+        thread.join()
+    assert seen == [True, True, False, False]
+    assert not stream.is_capturing()
+
+
+def test_another_thread_goes_on_meanwhile():
+    x, results = torch.ones(3, device=DEVICE), []
+    graph = torch.accelerator.Graph()
+    with graph:
+        x * 2
+        thread = threading.Thread(target=lambda: results.append((torch.ones(4, device=DEVICE) + 1).tolist()))
+        thread.start()
+        thread.join()
+    assert results == [[2, 2, 2, 2]]
+
+
+def test_what_a_graph_is_asked_at_the_wrong_time():
+    graph = torch.accelerator.Graph()
+    for early in (graph.replay, graph.instantiate, graph.capture_end, lambda: graph.debug_dump("/tmp/none")):
+        with pytest.raises(RuntimeError, match="graph"):
+            early()
+    x = torch.ones(3, device=DEVICE)
+    with graph:
+        y = x + 1
+        with pytest.raises(RuntimeError, match="inside another"):
+            torch.accelerator.Graph().capture_begin()
+    with pytest.raises(RuntimeError, match="reset"):
+        graph.capture_begin()
+    graph.reset()
+    with pytest.raises(RuntimeError, match="holds no capture"):
+        graph.replay()
+    with graph:
+        y = x + 2
+    graph.replay()
+    assert y.tolist() == [3, 3, 3]
+
+
+def test_a_tensor_of_another_size_now():
+    x = torch.ones(3, device=DEVICE)
+    graph, _ = captured(lambda: x * 2)
+    x.resize_(5)
+    with pytest.raises(RuntimeError, match="another size now: 20 bytes, 12"):
+        graph.replay()
+
+
+def test_a_compiled_function_inside():
+    compiled = torch.compile(lambda x: torch.nn.functional.dropout(x.sin() + 1, 0.5), backend="tpu")
+    x = torch.ones(64, device=DEVICE)
+    for warm in (0, 1):  # captured inside for the first time, and known before
+        graph, result = captured(lambda: compiled(x), warm=warm)
+        drawn = []
+        for value in (0.0, 2.0, 2.0):
+            x.fill_(value)
+            graph.replay()
+            kept = result[result != 0]
+            torch.testing.assert_close(kept, (x.sin() + 1)[: len(kept)] * 2)
+            drawn.append((result == 0).tolist())
+        assert drawn[0] != drawn[1] != drawn[2]
+
+
+def test_graphed_callables():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2)).to(DEVICE)
+    twin = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2)).to(DEVICE)
+    twin.load_state_dict(model.state_dict())
+    model = torch.tpu.make_graphed_callables(model, (torch.randn(5, 4, device=DEVICE, requires_grad=True),))
+    before = metrics()["graph_replays"]
+    for _ in range(3):
+        x = torch.randn(5, 4, device=DEVICE)
+        mine, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
+        model(mine).square().sum().backward()
+        twin(theirs).square().sum().backward()
+        torch.testing.assert_close(mine.grad, theirs.grad)
+        torch.testing.assert_close([p.grad for p in model.parameters()], [p.grad for p in twin.parameters()])
+    assert metrics()["graph_replays"] - before == 6
+    model.eval()
+    torch.testing.assert_close(model(x), twin(x))
+    assert metrics()["graph_replays"] - before == 6
+    with pytest.raises(ValueError, match="graphed for a tensor"):
+        model.train()(torch.randn(6, 4, device=DEVICE))
+
+
+def test_graphed_callables_of_several():
+    a = torch.nn.Linear(3, 3).to(DEVICE)
+    x = torch.randn(2, 3, device=DEVICE, requires_grad=True)
+    first, second = torch.tpu.make_graphed_callables((a, lambda y: (y * 2, y.detach().argmax(1))), ((x,), (x,)))
+    y = torch.randn(2, 3, device=DEVICE)
+    doubled, best = second(first(y))
+    doubled.sum().backward()
+    expected = torch.nn.functional.linear(y, a.weight, a.bias)
+    torch.testing.assert_close(doubled, expected * 2)
+    assert best.tolist() == expected.argmax(1).tolist() and not best.requires_grad
+    torch.testing.assert_close(a.bias.grad, torch.full((3,), 4.0, device=DEVICE))
+    hooked = torch.nn.Linear(3, 3).to(DEVICE)
+    hooked.register_forward_hook(lambda *_: None)
+    with pytest.raises(RuntimeError, match="must not have hooks"):
+        torch.tpu.make_graphed_callables(hooked, (x,))
+
+
+def test_pools_and_pictures(tmp_path):
+    x = torch.ones(3, device=DEVICE)
+    first, second = torch.tpu.TPUGraph(), torch.tpu.TPUGraph()
+    first.enable_debug_mode()
+    with torch.tpu.graph(first, stream=torch.tpu.Stream()):
+        y = (x + 1).exp()
+    with torch.tpu.graph(second, pool=first.pool()):
+        z = y * 2
+    assert second.pool() == first.pool() != torch.tpu.graph_pool_handle()
+    first.replay()
+    second.replay()
+    torch.testing.assert_close(z, (x + 1).exp() * 2)
+    first.debug_dump(str(tmp_path / "graph.dot"))
+    picture = (tmp_path / "graph.dot").read_text()
+    assert picture.startswith("digraph") and "aten::exp" in picture and "c0 -> c1" in picture
+    with pytest.raises(RuntimeError, match="can't write"):
+        first.debug_dump(str(tmp_path / "no" / "graph.dot"))
+
+
+def test_a_graph_holds_no_more_memory_than_its_step():
+    x = torch.zeros(1 << 20, device=DEVICE)
+
+    def step():
+        x.copy_(((x + 1) * 2 - 1).relu())
+
+    graph, _ = captured(step)
+    torch.tpu.synchronize()
+    torch.tpu.reset_peak_memory_stats()
+    before = torch.tpu.memory_allocated()
+    for _ in range(20):
+        graph.replay()
+    torch.tpu.synchronize()
+    assert torch.tpu.memory_allocated() == before
+    assert torch.tpu.max_memory_allocated() - before <= 12 << 20
+
+
+def test_a_graph_given_up_while_it_captures():
+    run_python("""
+        import threading, torch
+        x = torch.ones(3, device="tpu")
+        graph = torch.accelerator.Graph()
+        graph.capture_begin()
+        y = x + 1
+        del graph
+        assert (x + 1).tolist() == [2, 2, 2]
+        holder = [torch.accelerator.Graph()]
+        holder[0].capture_begin()
+        thread = threading.Thread(target=holder.clear)
+        thread.start()
+        thread.join()
+        x + 1
+    """)
