@@ -96,9 +96,9 @@ TpuStorage::Content EnsureRowMajor(TpuStorage& storage, c10::ScalarType type) {
   while (true) {
     TpuStorage::Content former = storage.content();
     if (former.value && former.layout->row_major) return former;
-    TpuStorage::Content content =
+    const TpuStorage::Content content =
         former.value ? InPhysicalOrder(former, DeviceOf(storage)) : Uninitialized(storage, type);
-    if (storage.Replace(former.value, content.value, content.layout)) return content;
+    storage.Replace(former.value, content.value, content.layout);
   }
 }
 

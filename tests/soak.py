@@ -3,8 +3,8 @@
 python tests/soak.py --seconds 60 [--seed N]
 
 Every program is a dozen random operations on a few tensors, with views, in-place writes, reads in the middle and,
-sometimes, a backward pass; it runs on the CPU once and on `tpu` several times, so that it is seen op by op, followed
-and compiled. Some run at many lengths, a new one each time, with others in between, so that one program is made for all
+sometimes, a backward pass; it runs on the CPU once and on `tpu` several times, so that it is seen op by op, followed,
+compiled and, where nothing of it waits for a value, as a graph that is captured and replayed. Some run at many lengths, a new one each time, with others in between, so that one program is made for all
 of them. Fails on a value that differs, on memory that grows, on a program that takes longer than a minute, and when
 programs for many sizes served hardly any length. Prints a line every ten seconds; the seed in it repeats the run.
 
@@ -39,6 +39,7 @@ TOLERANCE = {torch.float32: 2e-3, torch.float64: 1e-9, torch.bfloat16: 6e-2}
 ERRORS = {torch.float32: 30, torch.bfloat16: 2}
 NEAR = {torch.float32: 1e-5, torch.float64: 1e-12, torch.bfloat16: 3e-2}
 CHANGING_SHARE = 0.2  # of the runs
+GRAPH_SHARE = 0.3  # of those that may be captured
 CHANGING_AT_ONCE = 8  # programs
 LENGTHS = 12  # of each
 SERVED_SHARE = 0.2  # at least so many fragments by programs for many sizes, for each run at another length
@@ -233,13 +234,37 @@ class Program:
     def __str__(self):
         return f"{self.dtype} {self.shape} seed {self.seed} backward {self.backward} NaN {self.has_nan} {self.steps}"
 
-    def run(self, device, dtype=None):
-        """All values and, last, the sums that were read on the way."""
+    def given(self):
         generator = torch.Generator().manual_seed(self.seed)
         values = [(torch.randn(self.shape, generator=generator) * 2).to(self.dtype) for _ in range(3)]
         if self.has_nan:
             values[0][0, 0] = torch.nan
-        values = [v.to(device, dtype) for v in values]
+        return values
+
+    def run(self, device, dtype=None):
+        """All values and, last, the sums that were read on the way."""
+        values, sums = self.record([v.to(device, dtype) for v in self.given()])
+        return [*(v.detach().to("cpu", copy=True) for v in values), torch.tensor(sums, dtype=torch.float64)]
+
+    def may_be_captured(self):
+        """Whether nothing is copied from the CPU (indices) or asked of it (zeros, by a product's gradient)."""
+        waits = ("indexing", "reduce") if self.backward else ("indexing",)
+        return not any(read or name in waits for name, *_, read in self.steps)
+
+    def replay(self, device):
+        """The same by the second replay of a graph."""
+        given = self.given()
+        inputs = [torch.empty_like(v, device=device) for v in given]
+        graph = torch.accelerator.Graph()
+        with graph:
+            values, sums = self.record([v.detach() for v in inputs])
+        for _ in range(2):
+            for mine, v in zip(inputs, given, strict=True):
+                mine.copy_(v)
+            graph.replay()
+        return [*(v.detach().to("cpu", copy=True) for v in values), torch.tensor(sums, dtype=torch.float64)]
+
+    def record(self, values):
         leaf = values[0].requires_grad_() if self.backward else None
         read_sums = []
         for name, fraction, number, scalar, read in self.steps:
@@ -253,7 +278,7 @@ class Program:
         if self.backward:
             sum(v.sum() for v in values if v.requires_grad).backward()
             values.append(leaf.grad)
-        return [*(v.detach().to("cpu", copy=True) for v in values), torch.tensor(read_sums, dtype=torch.float64)]
+        return values, read_sums
 
 
 class Choices(TorchDispatchMode):
@@ -300,9 +325,9 @@ class Expected:
             ]
 
 
-def compare(program, expected):
+def compare(program, expected, by_graph):
     """Raises where a value on tpu is not the CPU's."""
-    found = program.run("tpu")
+    found = program.replay("tpu") if by_graph else program.run("tpu")
     if not expected.comparable:
         return
     tolerance = TOLERANCE.get(program.dtype, 0)
@@ -352,14 +377,15 @@ def main():
                 pool = pool[-200:] + [(program, Expected(program))]
             program, expected = rng.choice(pool)
         mode = rng.choices(("fused", "strict", "debug"), (8, 1, 1))[0]
+        by_graph = mode != "debug" and program.may_be_captured() and rng.random() < GRAPH_SHARE
         torch.tpu.set_eager_mode(mode)
         stream = torch.tpu.Stream() if rng.random() < 0.1 else torch.tpu.default_stream()
         for _ in range(rng.choice((1, 3))):
             with torch.tpu.stream(stream):
                 try:
-                    compare(program, expected)
+                    compare(program, expected, by_graph)
                 except Exception as error:
-                    print(f"seed {arguments.seed}, program {programs}, {mode}: {program}\n{error!r}")
+                    print(f"seed {arguments.seed}, program {programs}, {mode}{' by a graph' * by_graph}: {program}\n{error!r}")
                     sys.exit(1)
         programs += 1
         unclear += not expected.comparable
@@ -370,7 +396,7 @@ def main():
             told = time.monotonic()
             print(
                 f"seed {arguments.seed}: {elapsed:.0f} s, {programs} programs, {changed} of them at changing lengths, "
-                f"{unclear} where rounding decides; {resident_mib():.0f} MiB, {c['inferences']} signatures; launches: "
+                f"{c['graph_replays']} replays of graphs, {unclear} where rounding decides; {resident_mib():.0f} MiB, {c['inferences']} signatures; launches: "
                 f"{c['launches_tier0']} op by op, {c['launches_tier1']} compiled; "
                 f"{c['sizes_served']} fragments by programs for many sizes",
                 flush=True,
