@@ -112,7 +112,8 @@ class CapturedCalls {
   const std::vector<CapturedRandom>& randoms() const { return randoms_; }
   // With the constants in them.
   std::vector<Slot> Slots() const;
-  void Draw(const CapturedRandom& random, const std::optional<at::Generator>& generator, std::vector<Slot>& slots) const;
+  void Draw(const CapturedRandom& random, const std::optional<at::Generator>& generator,
+            std::vector<Slot>& slots) const;
   // Records the calls, from and into `slots`; values are given up with the last call that reads them. `done` is told of
   // each of `written`, slots in increasing order, once it has its value, so that what it replaces can be given up, too.
   void Record(std::vector<Slot>& slots, absl::Span<const int32_t> written, absl::FunctionRef<void(size_t)> done) const;

@@ -30,8 +30,8 @@ class StreamCapture final : public Capture, public StorageObserver {
 
   const Stream* stream() const override { return &stream_; }
 
-  void CheckConstant(const at::Tensor&) const override {
-    TORCH_CHECK(false,
+  void CheckConstant(const at::Tensor& host) const override {
+    TORCH_CHECK(host.numel() == 0,
                 "tpu: a tensor is copied from the CPU while a graph is captured, and would be what it is now at every "
                 "replay; copy it before, into a tensor of the device that the graph reads");
   }
@@ -121,8 +121,9 @@ void StreamGraph::replay() {
   Metrics::Get().graph_replays.fetch_add(1, std::memory_order_relaxed);
   std::vector<CapturedCalls::Slot> slots = calls_.Slots();
   for (const Read& r : reads_) {
-    TORCH_CHECK(r.storage->nbytes() == r.layout->bytes, "tpu: a tensor that the graph reads has another size now: ",
-                r.storage->nbytes(), " bytes, ", r.layout->bytes, " when it was captured");
+    TORCH_CHECK(r.storage->nbytes() == r.layout->bytes,
+                "tpu: a tensor that the graph reads has another size now: ", r.storage->nbytes(), " bytes, ",
+                r.layout->bytes, " when it was captured");
     slots[r.slot].value = ReadValue(*TensorOver(c10::Storage(r.storage), r.layout).unsafeGetTensorImpl(), r.layout);
   }
   for (const CapturedRandom& r : calls_.randoms()) calls_.Draw(r, r.generator, slots);
@@ -181,11 +182,10 @@ bool IsCapturing(const Stream& stream) {
 }
 
 void RegisterStreamGraphs() {
-  at::GraphImplRegistry()->Register(
-      c10::DeviceTypeName(c10::DeviceType::PrivateUse1, /*lower_case=*/false),
-      [](at::GraphImplArgs args) -> std::unique_ptr<at::GraphImplInterface> {
-        return std::make_unique<StreamGraph>(args);
-      });
+  at::GraphImplRegistry()->Register(c10::DeviceTypeName(c10::DeviceType::PrivateUse1, /*lower_case=*/false),
+                                    [](at::GraphImplArgs args) -> std::unique_ptr<at::GraphImplInterface> {
+                                      return std::make_unique<StreamGraph>(args);
+                                    });
 }
 
 }  // namespace tpu

@@ -4,7 +4,7 @@
 // As a CUDA graph is: nothing runs while it is captured; storages stand for addresses; a replay takes what they hold
 // then, random numbers are the generators' next, numbers and shapes are those of the capture. What it read is kept
 // alive; what it wrote is written as long as somebody has it. Like eager operations a replay goes through the window.
-// Captured by one thread at a time, which no other can see; replayed by any.
+// Captured by one thread, on any of its streams; other threads run as ever. Replayed by any.
 #pragma once
 
 #include <ATen/core/GraphImplInterface.h>

@@ -74,8 +74,8 @@ bool InferringStructured() { return inferring; }
 at::Tensor StructuredStandIn(c10::IntArrayRef sizes, c10::IntArrayRef strides, c10::ScalarType type,
                              c10::DeviceIndex device) {
   const size_t bytes = at::detail::computeStorageNbytes(sizes, strides, c10::elementSize(type));
-  auto made = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(TpuStorage::Make(bytes, device)),
-                                                       kKeys, c10::scalarTypeToTypeMeta(type));
+  auto made = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(TpuStorage::Make(bytes, device)), kKeys,
+                                                       c10::scalarTypeToTypeMeta(type));
   made.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
   return made;
 }

@@ -4,9 +4,10 @@ python tests/soak.py --seconds 60 [--seed N]
 
 Every program is a dozen random operations on a few tensors, with views, in-place writes, reads in the middle and,
 sometimes, a backward pass; it runs on the CPU once and on `tpu` several times, so that it is seen op by op, followed,
-compiled and, where nothing of it waits for a value, as a graph that is captured and replayed. Some run at many lengths, a new one each time, with others in between, so that one program is made for all
-of them. Fails on a value that differs, on memory that grows, on a program that takes longer than a minute, and when
-programs for many sizes served hardly any length. Prints a line every ten seconds; the seed in it repeats the run.
+compiled and, where nothing of it waits for a value, as a graph that is captured and replayed. Some run at many
+lengths, a new one each time, with others in between, so that one program is made for all of them. Fails on a value
+that differs, on memory that grows, on a program that takes longer than a minute, and when programs for many sizes
+served hardly any length. Prints a line every ten seconds; the seed in it repeats the run.
 
 What is right is told by the CPU, and how near to it a value must be by the CPU in float64: some thousand roundings, and
 thirty times as far as the CPU's own value is off (of bfloat16, where that may be much, twice: ours may be off by as
@@ -385,7 +386,8 @@ def main():
                 try:
                     compare(program, expected, by_graph)
                 except Exception as error:
-                    print(f"seed {arguments.seed}, program {programs}, {mode}{' by a graph' * by_graph}: {program}\n{error!r}")
+                    how = f"{mode}, by a graph" if by_graph else mode
+                    print(f"seed {arguments.seed}, program {programs}, {how}: {program}\n{error!r}")
                     sys.exit(1)
         programs += 1
         unclear += not expected.comparable
@@ -396,7 +398,8 @@ def main():
             told = time.monotonic()
             print(
                 f"seed {arguments.seed}: {elapsed:.0f} s, {programs} programs, {changed} of them at changing lengths, "
-                f"{c['graph_replays']} replays of graphs, {unclear} where rounding decides; {resident_mib():.0f} MiB, {c['inferences']} signatures; launches: "
+                f"{c['graph_replays']} replays of graphs, {unclear} where rounding decides; {resident_mib():.0f} MiB, "
+                f"{c['inferences']} signatures; launches: "
                 f"{c['launches_tier0']} op by op, {c['launches_tier1']} compiled; "
                 f"{c['sizes_served']} fragments by programs for many sizes",
                 flush=True,

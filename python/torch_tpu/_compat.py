@@ -240,8 +240,8 @@ def _gradients_as_bf16():
 
 
 def _captured_steps():
-    """Of an optimizer that counts its steps on the CPU each replay of a graph would be the same step: those refuse to be
-    captured, on CUDA and XPU."""
+    """Of an optimizer that counts its steps on the CPU each replay of a graph would be the same step: those refuse to
+    be captured, on CUDA and XPU."""
     original = torch.optim.Optimizer._accelerator_graph_capture_health_check
 
     @functools.wraps(original)

@@ -1,4 +1,4 @@
-"""torch.accelerator.Graph and torch.tpu's graphs: as CUDA graphs are, captured once and replayed on what storages hold."""
+"""torch.accelerator.Graph and torch.tpu's graphs: captured once, replayed on what storages hold, as CUDA graphs are."""
 
 import threading
 
@@ -41,15 +41,14 @@ def test_nothing_runs_while_it_is_captured():
     assert metrics()["graph_replays"] == before["graph_replays"] + 2
 
 
-def test_memory_that_holds_nothing_yet_is_an_input():
-    x = None
-    for read in (lambda: x.t().sum(1), lambda: x.view(6)[:3].sum(), lambda: x.sum(0)):
-        x = torch.empty(2, 3, device=DEVICE)
-        graph, result = captured(read, warm=0)
-        x.copy_(torch.arange(6.0).view(2, 3))
-        graph.replay()
-        assert result.tolist() == read().tolist()
-        assert x.tolist() == [[0, 1, 2], [3, 4, 5]]
+@pytest.mark.parametrize("read", [lambda x: x.t().sum(1), lambda x: x.view(6)[:3].sum(), lambda x: x.sum(0)])
+def test_memory_that_holds_nothing_yet_is_an_input(read):
+    x = torch.empty(2, 3, device=DEVICE)
+    graph, result = captured(lambda: read(x), warm=0)
+    x.copy_(torch.arange(6.0).view(2, 3))
+    graph.replay()
+    assert result.tolist() == read(x).tolist()
+    assert x.tolist() == [[0, 1, 2], [3, 4, 5]]
 
 
 def test_inputs_may_lie_otherwise_and_results_are_views():
@@ -173,10 +172,11 @@ def test_a_step_that_counts_on_the_cpu_is_refused():
     optimizer = torch.optim.AdamW([weight])
     weight.grad = torch.ones(3, device=DEVICE)
     optimizer.step()
-    with pytest.raises(RuntimeError, match="TPU graph capture of step.. for an instance of AdamW"):
+    with pytest.raises(RuntimeError, match="for an instance of AdamW"):
         captured(optimizer.step, warm=0)
-    assert weight.tolist() == weight.tolist()  # what was captured so far is undone
+    before = weight.tolist()
     optimizer.step()
+    assert weight.tolist() != before
 
 
 @pytest.mark.parametrize(

@@ -23,19 +23,34 @@ def fresh_dynamo():
     torch._dynamo.reset()
 
 
-def train(model, batch, device, wrap=lambda step: step):
-    """The losses of five steps; the same batches on every device."""
+def train(model, batch, device, wrap=lambda step: step, by_graph=False):
+    """The losses of five steps; the same batches on every device. `by_graph`: the last four are replays."""
     model = model.to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     loss_of = wrap(model)
     generator = torch.Generator().manual_seed(5)
-    losses = []
-    for _ in range(STEPS):
-        loss = loss_of(*[t.to(device) for t in batch(generator)])
+
+    def step(*given):
+        loss = loss_of(*given)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        losses.append(loss.detach())
+        return loss.detach()
+
+    inputs = [t.to(device) for t in batch(generator)]
+    losses = [step(*inputs)]
+    if by_graph:
+        graph = torch.accelerator.Graph()
+        with graph:
+            loss = step(*inputs)
+    for _ in range(STEPS - 1):
+        if by_graph:
+            for mine, t in zip(inputs, batch(generator), strict=True):
+                mine.copy_(t)
+            graph.replay()
+            losses.append(loss.clone())
+        else:
+            losses.append(step(*[t.to(device) for t in batch(generator)]))
     return losses
 
 
@@ -55,13 +70,13 @@ def on_the_cpu():
     return of
 
 
-@pytest.mark.parametrize("kind", ["eager", "compiled"])
+@pytest.mark.parametrize("kind", ["eager", "compiled", "graph"])
 @pytest.mark.parametrize("name", MODELS)
 def test_five_training_steps(name, kind, on_the_cpu, metrics):
     model, batch, losses, state = on_the_cpu(name)
     model = copy.deepcopy(model)
     wrap = (lambda step: torch.compile(step, backend="tpu")) if kind == "compiled" else lambda step: step
-    assert_same(losses, train(model, batch, "tpu", wrap))
+    assert_same(losses, train(model, batch, "tpu", wrap, by_graph=kind == "graph"))
     torch.tpu.wait_for_compiles()
     for key, value in model.state_dict().items():
         assert_same(state[key], value)
