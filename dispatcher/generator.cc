@@ -7,18 +7,36 @@
 #include <cstring>
 #include <vector>
 
+#include "dispatcher/capture.h"
 #include "dispatcher/streams.h"
 
 namespace tpu {
 namespace {
+
 constexpr size_t kStateBytes = 16;
+
+// Replays go on from what the generator's state is then.
+void CheckNotCapturing() {
+  const Capture* const capture = Capture::Current();
+  TORCH_CHECK(capture == nullptr || capture->stream() == nullptr,
+              "tpu: a generator's state can't be set while a graph is captured: replays would not set it");
+}
+
 }  // namespace
 
 PhiloxGenerator::PhiloxGenerator(c10::DeviceIndex device, std::shared_ptr<State> state)
     : c10::GeneratorImpl(c10::Device(c10::kPrivateUse1, device), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
       state_(std::move(state)) {}
 
-void PhiloxGenerator::set_current_seed(uint64_t seed) { *state_ = {.seed = seed, .offset = 0}; }
+void PhiloxGenerator::set_current_seed(uint64_t seed) {
+  CheckNotCapturing();
+  *state_ = {.seed = seed, .offset = 0};
+}
+
+void PhiloxGenerator::set_offset(uint64_t offset) {
+  CheckNotCapturing();
+  state_->offset = offset;
+}
 
 uint64_t PhiloxGenerator::seed() {
   const uint64_t seed = c10::detail::getNonDeterministicRandom();
@@ -27,6 +45,7 @@ uint64_t PhiloxGenerator::seed() {
 }
 
 void PhiloxGenerator::set_state(const c10::TensorImpl& state) {
+  CheckNotCapturing();
   TORCH_CHECK_TYPE(state.layout() == c10::kStrided && state.device_type() == c10::kCPU &&
                        state.dtype() == caffe2::TypeMeta::Make<uint8_t>() && state.is_contiguous(),
                    "RNG state must be a torch.ByteTensor on the CPU");

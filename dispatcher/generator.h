@@ -27,7 +27,7 @@ class PhiloxGenerator final : public c10::GeneratorImpl {
   void set_current_seed(uint64_t seed) override;
   uint64_t current_seed() const override { return state_->seed; }
   uint64_t seed() override;  // draws a new one from the system
-  void set_offset(uint64_t offset) override { state_->offset = offset; }
+  void set_offset(uint64_t offset) override;
   uint64_t get_offset() const override { return state_->offset; }
   void set_state(const c10::TensorImpl& state) override;
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override;
