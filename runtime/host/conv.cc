@@ -7,6 +7,7 @@
 
 #include "runtime/host/conv_groups.h"
 #include "runtime/host/conv_taps.h"
+#include "runtime/host/conv_winograd.h"
 #include "runtime/host/conv_words.h"
 #include "runtime/host/narrow_float.h"
 #include "runtime/host/panel_gemm.h"
@@ -300,6 +301,11 @@ void Run(const ConvStep& step, const void* a, const void* b, float* c) {
   const auto strips = forward ? Forward<T> : Weight<T>;
   const auto taps = forward ? ForwardByTaps<T> : WeightByTaps<T>;
   const auto groups = forward ? ForwardByGroups<T> : WeightByGroups<T>;
+  if constexpr (std::is_same_v<T, float>) {
+    const auto* const x = static_cast<const float*>(a);
+    const auto* const w = static_cast<const float*>(b);
+    if (BetterByWinograd(step) && ForwardByWinograd(step, x, w, c)) return;
+  }
   (step.groups > 1      ? groups
    : BetterByTaps(step) ? taps
                         : strips)(step, static_cast<const T*>(a), static_cast<const T*>(b), c);

@@ -95,6 +95,11 @@ struct Case {
 
 const Case kCases[] = {
     {"three by three", 2, 32, 16, 16, 32, 3, 1, 1, 1, 1},
+    {"three by three, odd", 3, 20, 35, 17, 29, 3, 1, 1, 1, 1},
+    {"three by three, more padding", 2, 17, 24, 18, 31, 3, 1, 1, 5, 7},
+    {"three by three, less than the image", 2, 24, 17, 35, 37, 3, 1, 1, -2, -3},
+    {"three by three, many channels", 2, 140, 150, 20, 20, 3, 1, 1, 1, 1},
+    {"three by three, narrow and high", 1, 16, 16, 90, 10, 3, 1, 1, 1, 1},
     {"few channels", 2, 3, 8, 20, 64, 3, 1, 1, 1, 1},
     {"few results", 3, 8, 3, 16, 16, 1},
     {"odd sizes", 3, 5, 13, 11, 29, 3, 1, 1, 1, 1},
@@ -175,6 +180,28 @@ INSTANTIATE_TEST_SUITE_P(Sizes, ConvolutionsOf, testing::ValuesIn(kCases), [](co
   for (char& c : name) c = std::isalpha(c) != 0 ? c : '_';
   return name;
 });
+
+// What is not finite is so where it is seen, and nowhere else.
+TEST(Convolutions, OfWhatIsNotFinite) {
+  std::mt19937 random(3);
+  ConvStep c{.dtype = DType::kFloat32, .batch = 2, .in = 16, .out = 16};
+  c.rows = {.in = 24, .out = 24, .kernel = 3, .low = 1};
+  c.cols = c.rows;
+  if (!CanConvolve(c)) GTEST_SKIP() << "this processor has no panels";
+  auto x = Numbers<float>(c.batch * c.in * 24 * 24, random);
+  const auto w = Numbers<float>(c.out * c.in * 9, random);
+  x[10 * 24 + 7] = INFINITY;
+  x[2000] = NAN;
+  x[9000] = 3e38f;
+  std::vector<double> expected(static_cast<size_t>(c.batch * c.out * 24 * 24));
+  ForProducts(c, [&](int64_t at_x, int64_t at_w, int64_t at_y) { expected[at_y] += double{x[at_x]} * w[at_w]; });
+  std::vector<float> found(expected.size());
+  RunConv(c, x.data(), w.data(), found.data());
+  for (size_t i = 0; i < found.size(); ++i) {
+    ASSERT_EQ(std::isnan(found[i]), std::isnan(expected[i])) << i;
+    ASSERT_EQ(std::isinf(found[i]), std::isinf(static_cast<float>(expected[i]))) << i;
+  }
+}
 
 TEST(Convolutions, OfRandomSizes) {
   std::mt19937 random(7);
