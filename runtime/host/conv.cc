@@ -302,9 +302,8 @@ void Run(const ConvStep& step, const void* a, const void* b, float* c) {
   const auto taps = forward ? ForwardByTaps<T> : WeightByTaps<T>;
   const auto groups = forward ? ForwardByGroups<T> : WeightByGroups<T>;
   if constexpr (std::is_same_v<T, float>) {
-    const auto* const x = static_cast<const float*>(a);
-    const auto* const w = static_cast<const float*>(b);
-    if (BetterByWinograd(step) && ForwardByWinograd(step, x, w, c)) return;
+    const auto winograd = forward ? ForwardByWinograd : WeightByWinograd;
+    if (BetterByWinograd(step) && winograd(step, static_cast<const T*>(a), static_cast<const T*>(b), c)) return;
   }
   (step.groups > 1      ? groups
    : BetterByTaps(step) ? taps

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cmath>
 #include <cstdint>
-#include <numeric>
 #include <vector>
 
 #include "runtime/host/conv_words.h"
@@ -165,22 +165,114 @@ TPU_AVX512 bool TransformOutput(const float* from, int64_t plane, int64_t count,
   return _mm512_cmp_ps_mask(zeros, zeros, _CMP_UNORD_Q) == 0;
 }
 
+// Of two rows of y of `width` columns, null where they are beyond it: A y A^T of `count` tiles.
+TPU_AVX512 void TransformGradient(const float* top, const float* bottom, int64_t width, int64_t count, float* to,
+                                  int64_t plane) {
+  const __m512i even = Lanes(0, 2, 4), odd = Lanes(1, 3, 4);
+  for (int64_t q = 0; q < count; q += kLanes) {
+    __m512 columns[2][kWindow];
+    for (int64_t half = 0; half < 2; ++half) {
+      const int64_t at = kTile * q + half * kLanes;
+      const __mmask16 inside = Mask(0, width - at);
+      const __m512 a = _mm512_maskz_loadu_ps(inside, top + at);
+      const __m512 b = bottom != nullptr ? _mm512_maskz_loadu_ps(inside, bottom + at) : _mm512_setzero_ps();
+      columns[half][0] = a;
+      columns[half][1] = _mm512_add_ps(a, b);
+      columns[half][2] = _mm512_sub_ps(a, b);
+      columns[half][3] = _mm512_sub_ps(_mm512_setzero_ps(), b);
+    }
+    for (int64_t r = 0; r < kWindow; ++r) {
+      const __m512 a = _mm512_permutex2var_ps(columns[0][r], even, columns[1][r]);
+      const __m512 b = _mm512_permutex2var_ps(columns[0][r], odd, columns[1][r]);
+      float* const first = to + r * kWindow * plane + q;
+      _mm512_storeu_ps(first, a);
+      _mm512_storeu_ps(first + plane, _mm512_add_ps(a, b));
+      _mm512_storeu_ps(first + 2 * plane, _mm512_sub_ps(a, b));
+      _mm512_storeu_ps(first + 3 * plane, _mm512_sub_ps(_mm512_setzero_ps(), b));
+    }
+  }
+}
+
+// G^T u G of `count` windows, u the sums of `parts` times kPlanes planes. Whether all are finite.
+TPU_AVX512 bool TransformSums(const float* sums, int64_t plane, int64_t parts, int64_t count, float* windows) {
+  const __m512 half = _mm512_set1_ps(0.5f);
+  const auto gather = [=](__m512 a, __m512 b, __m512 c, __m512 d, __m512(&r)[3]) TPU_AVX512 {
+    const __m512 both = _mm512_mul_ps(half, _mm512_add_ps(b, c));
+    r[0] = _mm512_add_ps(a, both);
+    r[1] = _mm512_mul_ps(half, _mm512_sub_ps(b, c));
+    r[2] = _mm512_add_ps(both, d);
+  };
+  bool finite = true;
+  for (int64_t i = 0; i < count; i += kLanes) {
+    const int64_t lanes = std::min(kLanes, count - i);
+    __m512 columns[kWindow][3];
+    for (int64_t s = 0; s < kWindow; ++s) {
+      __m512 u[kWindow];
+      for (int64_t r = 0; r < kWindow; ++r) {
+        u[r] = _mm512_setzero_ps();
+        for (int64_t part = 0; part < parts; ++part) {
+          const float* const from = sums + (part * kPlanes + r * kWindow + s) * plane + i;
+          u[r] = _mm512_add_ps(u[r], _mm512_maskz_loadu_ps(Mask(0, lanes), from));
+        }
+      }
+      gather(u[0], u[1], u[2], u[3], columns[s]);
+    }
+    alignas(64) float taps[kTaps][kLanes];
+    for (int64_t r = 0; r < 3; ++r) {
+      __m512 row[3];
+      gather(columns[0][r], columns[1][r], columns[2][r], columns[3][r], row);
+      for (int64_t s = 0; s < 3; ++s) _mm512_store_ps(taps[r * 3 + s], row[s]);
+    }
+    for (int64_t l = 0; l < lanes; ++l) {
+      for (int64_t t = 0; t < kTaps; ++t) {
+        windows[(i + l) * kTaps + t] = taps[t][l];
+        finite &= std::isfinite(taps[t][l]);
+      }
+    }
+  }
+  return finite;
+}
+
+// B^T d B of the tiles of some runs, all channels.
+void TransformInputs(const ConvStep& c, const std::vector<Run>& runs, const float* x, int64_t block, float* to,
+                     int64_t plane) {
+  for (int64_t i = 0; i < c.in; ++i) {
+    for (const Run& run : runs) {
+      const float* const image = x + (run.image * c.in + i) * c.rows.in * c.cols.in;
+      std::array<const float*, kWindow> window;
+      for (int64_t r = 0; r < kWindow; ++r) {
+        const int64_t row = run.row * kTile + r - c.rows.low;
+        window[r] = row >= 0 && row < c.rows.in ? image + row * c.cols.in : nullptr;
+      }
+      TransformInput(window, run.col * kTile - c.cols.low, c.cols.in, run.count, to + i * block + run.at, plane);
+    }
+  }
+}
+
+std::vector<int32_t> Every(int64_t step, int64_t count) {
+  std::vector<int32_t> offsets;
+  for (int64_t i = 0; i < count; ++i) offsets.push_back(static_cast<int32_t>(i * step));
+  return offsets;
+}
+
 }  // namespace
 
 bool BetterByWinograd(const ConvStep& c) {
   constexpr int64_t kLeastChannels = 16, kLeastCols = 10, kLeastTiles = 192;  // for which transforming pays
+  constexpr int64_t kMostSums = 1 << 20;  // of a thread's part of the gradient of the weight
   const auto fits = [](const ConvStep::Dim& d) {
     return d.kernel == 3 && d.stride == 1 && d.dilation == 1 && d.spread == 1;
   };
-  return c.dtype == DType::kFloat32 && c.kind == ConvStep::Kind::kForward && c.groups == 1 && fits(c.rows) &&
-         fits(c.cols) && std::min(c.in, c.out) >= kLeastChannels && c.cols.out >= kLeastCols &&
-         Cutting(c).tiles >= kLeastTiles && Product({kPlanes, c.in, c.out}) <= kMostElements;
+  const bool forward = c.kind == ConvStep::Kind::kForward;
+  return c.dtype == DType::kFloat32 && c.groups == 1 && fits(c.rows) && fits(c.cols) &&
+         std::min(c.in, c.out) >= kLeastChannels && c.cols.out >= kLeastCols && Cutting(c).tiles >= kLeastTiles &&
+         Product({kPlanes, c.in, c.out}) <= (forward ? kMostElements : kMostSums);
 }
 
 bool ForwardByWinograd(const ConvStep& c, const float* x, const float* w, float* y) {
   const Cutting cutting(c);
   std::atomic<bool> finite{true};
-  const int64_t block = cutting.block, x_image = c.rows.in * c.cols.in, y_image = c.rows.out * c.cols.out;
+  const int64_t block = cutting.block, y_image = c.rows.out * c.cols.out;
   thread_local KeptWords kept_weights;
   // Planes whose strides were a power of two would share few lines of the cache.
   const int64_t weight_plane = c.out * c.in + kLanes;
@@ -189,10 +281,7 @@ bool ForwardByWinograd(const ConvStep& c, const float* x, const float* w, float*
   ParallelFor(c.out, CeilDiv(1 << 11, c.in), [&](int64_t begin, int64_t end) {
     TransformWeights(w + begin * c.in * kTaps, (end - begin) * c.in, u + begin * c.in, weight_plane);
   });
-  std::vector<int32_t> depths(static_cast<size_t>(c.in)), rows(depths.size()), cols(static_cast<size_t>(block));
-  std::iota(depths.begin(), depths.end(), 0);
-  std::iota(cols.begin(), cols.end(), 0);
-  for (int64_t i = 0; i < c.in; ++i) rows[i] = static_cast<int32_t>(i * block);
+  const std::vector<int32_t> depths = Every(1, c.in), rows = Every(block, c.in), cols = Every(1, block);
   ParallelFor(cutting.blocks, 1, [&](int64_t begin, int64_t end) {
     thread_local KeptWords kept_left, kept_sums;
     const int64_t left_plane = c.in * block + kLanes, sum_plane = cutting.outs * block + kLanes;
@@ -201,18 +290,7 @@ bool ForwardByWinograd(const ConvStep& c, const float* x, const float* w, float*
     for (int64_t task = begin; task < end; ++task) {
       const int64_t first = task * block, count = std::min(block, cutting.tiles - first);
       const std::vector<Run> runs = cutting.Runs(first, count);
-      for (int64_t i = 0; i < c.in; ++i) {
-        for (const Run& run : runs) {
-          const float* const image = x + (run.image * c.in + i) * x_image;
-          std::array<const float*, kWindow> window;
-          for (int64_t r = 0; r < kWindow; ++r) {
-            const int64_t row = run.row * kTile + r - c.rows.low;
-            window[r] = row >= 0 && row < c.rows.in ? image + row * c.cols.in : nullptr;
-          }
-          TransformInput(window, run.col * kTile - c.cols.low, c.cols.in, run.count, left.data() + i * block + run.at,
-                         left_plane);
-        }
-      }
+      TransformInputs(c, runs, x, block, left.data(), left_plane);
       for (int64_t out = 0; out < c.out; out += cutting.outs) {
         const int64_t outs = std::min(cutting.outs, c.out - out);
         for (int64_t t = 0; t < kPlanes; ++t) {
@@ -242,6 +320,62 @@ bool ForwardByWinograd(const ConvStep& c, const float* x, const float* w, float*
       }
     }
     if (!all) finite.store(false, std::memory_order_relaxed);
+  });
+  return finite.load(std::memory_order_relaxed);
+}
+
+bool WeightByWinograd(const ConvStep& c, const float* x, const float* y, float* w) {
+  const Cutting cutting(c);
+  const int64_t block = cutting.block, parts = std::min<int64_t>(NumThreads(), cutting.blocks);
+  const int64_t y_image = c.rows.out * c.cols.out, sum_plane = c.out * c.in + kLanes;
+  const std::vector<int32_t> depths = Every(1, block), rows = Every(c.in, block), cols = Every(1, c.in);
+  thread_local KeptWords kept_sums;
+  const Scratch all_sums(kept_sums, parts * kPlanes * sum_plane);
+  float* const sums = all_sums.data();
+  ParallelFor(parts, 1, [&](int64_t begin, int64_t end) {
+    thread_local KeptWords kept_right, kept_left, kept_turned;
+    const int64_t right_plane = c.in * block + kLanes, left_plane = c.out * block + kLanes;
+    const Scratch right(kept_right, kPlanes * right_plane), left(kept_left, kPlanes * left_plane);
+    const Scratch turned(kept_turned, c.in * block);
+    for (int64_t part = begin; part < end; ++part) {
+      const int64_t from = cutting.blocks * part / parts;
+      for (int64_t task = from; task < cutting.blocks * (part + 1) / parts; ++task) {
+        const int64_t first = task * block, count = std::min(block, cutting.tiles - first);
+        const std::vector<Run> runs = cutting.Runs(first, count);
+        TransformInputs(c, runs, x, block, right.data(), right_plane);
+        for (int64_t o = 0; o < c.out; ++o) {
+          for (const Run& run : runs) {
+            const int64_t row = run.row * kTile, col = run.col * kTile;
+            const float* const top = y + (run.image * c.out + o) * y_image + row * c.cols.out + col;
+            TransformGradient(top, row + 1 < c.rows.out ? top + c.cols.out : nullptr, c.cols.out - col, run.count,
+                              left.data() + o * block + run.at, left_plane);
+          }
+        }
+        for (int64_t t = 0; t < kPlanes; ++t) {
+          TransposePanel(right.data() + t * right_plane, block, c.in, count, turned.data(), c.in);
+          MultiplyGathered({.dtype = c.dtype,
+                            .accumulate = task != from,
+                            .m = c.out,
+                            .n = c.in,
+                            .k = count,
+                            .lda = block,
+                            .ldc = c.in,
+                            .a = left.data() + t * left_plane,
+                            .depths = depths.data(),
+                            .b = turned.data(),
+                            .rows = rows.data(),
+                            .cols = cols.data(),
+                            .c_cols = cols.data(),
+                            .c = sums + (part * kPlanes + t) * sum_plane});
+        }
+      }
+    }
+  });
+  std::atomic<bool> finite{true};
+  ParallelFor(c.out, CeilDiv(1 << 11, c.in), [&](int64_t begin, int64_t end) {
+    if (!TransformSums(sums + begin * c.in, sum_plane, parts, (end - begin) * c.in, w + begin * c.in * kTaps)) {
+      finite.store(false, std::memory_order_relaxed);
+    }
   });
   return finite.load(std::memory_order_relaxed);
 }
