@@ -289,23 +289,26 @@ def test_import_is_silent_and_creates_nothing():
 
 def test_import_is_quick():
     program = """
-        import os, time
+        import os, sys, time
         os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+        start = time.process_time()
         import torch
+        torchs, before = time.process_time() - start, set(sys.modules)
         import torch_tpu
         start = time.process_time()
         torch_tpu._autoload()
-        print(time.process_time() - start)
+        print((time.process_time() - start) / torchs)
+        more = [name for name in set(sys.modules) - before if name.split(".")[0] not in ("torch_tpu", "xla_plugins")]
+        assert more == ["torch.tpu"], more
     """
-    # 30 ms on an idle machine. Of the processor's time, the least of several: tests share their machine.
-    assert any(float(run_python(program).stdout) < 0.1 for _ in range(4))
+    # 0.04 of what torch's own import takes, on an idle machine and on a busy one. Dynamo's takes as long as torch's.
+    assert any(float(run_python(program).stdout) < 0.125 for _ in range(4))
 
 
 def test_import_does_not_pull_in_dynamo():
     run_python("""
         import sys, torch
         assert "torch._dynamo" not in sys.modules
-        assert "numpy" in sys.modules or True
     """)
 
 
