@@ -2,7 +2,7 @@
 # The tests of a built checkout: unit and text tests, Python, operators, examples. Runs them all, says which failed.
 #
 #   scripts/test.sh          what CI runs too: one sample of every operator, ten minutes' soak, a part on the CPU plugin,
-#                            for three TPUs the examples' fragments that compile in ten minutes each, for a GPU in two
+#                            for three TPUs the examples' fragments that compile in five minutes each, for a GPU in two
 #   scripts/test.sh full     ten samples, an hour's soak, every Python test on the CPU plugin, every fragment of the
 #                            examples for three TPUs and a GPU, and of the operator sweep for one TPU: hours
 set -uo pipefail
@@ -18,14 +18,15 @@ on_plugin=(env TORCH_TPU_PLUGIN=cpu)
 
 # A cache of its own: results don't depend on what ran before on this machine.
 cache=$(mktemp -d)
-trap 'rm -rf "$cache"' EXIT
+trap 'kill ${BESIDE[0]:-} 2>/dev/null; rm -rf "$cache"' EXIT
 export TORCH_TPU_CACHE=$cache
 
 part "core: unit and text tests" 600 ctest --test-dir build --output-on-failure --timeout 120 -j"$(nproc)"
 part "python" 1800 bash -o pipefail -c '"$0" -m pytest tests/python | tee build/pytest.log' "$python"
 part "distributed" 900 "$python" -m pytest tests/distributed
+# It takes its time whatever else runs, and uses little more than a core.
+part_beside "soak" $((soak + 240)) "$python" tests/soak.py --seconds $soak --seed 1
 part "operator sweep" $((1500 * samples)) "$python" tests/python/op_sweep.py --output build/op_sweep --samples $samples
-part "soak" $((soak + 240)) "$python" tests/soak.py --seconds $soak --seed 1
 if [ "$kind" = full ]; then
   part "python on the CPU plugin" 2400 "${on_plugin[@]}" "$python" -m pytest tests/python
   part "operator sweep on the CPU plugin" 5400 "${on_plugin[@]}" "$python" tests/python/op_sweep.py \
@@ -35,13 +36,18 @@ else
     tests/python/test_{autograd,errors,failures,fragments,memory,optimizers,padded_sizes,random,signatures,sizes,streams}.py \
     "tests/python/test_views.py::test_random_programs[0]"
 fi
+part_await
 for example in digits_cnn char_gpt; do
-  seconds=600 limit=900  # of compiling: every fragment, but on a slow or busy machine
-  [ "$kind" = full ] && seconds=7200 limit=9000
+  script=(examples/$example.py --device tpu --smoke) seconds=300 gpu_seconds=120 limit=900  # of compiling
+  if [ "$kind" = full ]; then
+    seconds=7200 gpu_seconds=1440 limit=9000
+  elif [ $example = char_gpt ]; then
+    script+=(--sample 4)  # each length that it samples at is four more fragments of the same operations
+  fi
   part "$example for three TPUs" $limit "$python" -m torch_tpu.aot --topology $chips --seconds $seconds \
-    --output build/aot/$example examples/$example.py --device tpu --smoke
-  part "$example for a GPU" 600 env TORCH_TPU_PLUGIN_OPTIONS="topology=1x1x1,target_config=$h100" "$python" \
-    -m torch_tpu.aot --plugin cuda --topology h100 --seconds $((seconds / 5)) --output build/aot/${example}_gpu \
+    --output build/aot/$example "${script[@]}"
+  part "$example for a GPU" $limit env TORCH_TPU_PLUGIN_OPTIONS="topology=1x1x1,target_config=$h100" "$python" \
+    -m torch_tpu.aot --plugin cuda --topology h100 --seconds $gpu_seconds --output build/aot/${example}_gpu \
     --modules build/aot/$example
   part "$example on the CPU plugin" 600 "${on_plugin[@]}" "$python" examples/$example.py --device tpu --smoke
 done
