@@ -36,7 +36,17 @@ else
     tests/python/test_{autograd,errors,failures,fragments,memory,optimizers,padded_sizes,random,signatures,sizes,streams}.py \
     "tests/python/test_views.py::test_random_programs[0]"
 fi
-part_await
+for example in digits_cnn char_gpt; do
+  part "$example on the CPU plugin" 600 "${on_plugin[@]}" "$python" examples/$example.py --device tpu --smoke
+  part "$example --smoke" 300 "$python" examples/$example.py --device tpu --smoke
+done
+torchrun=$(dirname "$python")/torchrun
+fsdp="examples/fsdp_gpt.py --smoke --checkpoint $cache/fsdp_gpt"
+part "fsdp_gpt --smoke" 300 bash -c "$torchrun --nproc-per-node 2 $fsdp && $torchrun --nproc-per-node 3 $fsdp --resume"
+[ "$kind" = full ] && part "char_gpt --compare on the CPU plugin" 900 "${on_plugin[@]}" "$python" examples/char_gpt.py \
+  --compare --steps 20 --batch 2 --report 10
+part "char_gpt --compare" 600 "$python" examples/char_gpt.py --compare --steps 20 --batch 2 --report 10
+part_await  # the soak: compilers for other devices use every core
 for example in digits_cnn char_gpt; do
   script=(examples/$example.py --device tpu --smoke) seconds=300 gpu_seconds=120 limit=900  # of compiling
   if [ "$kind" = full ]; then
@@ -49,18 +59,9 @@ for example in digits_cnn char_gpt; do
   part "$example for a GPU" $limit env TORCH_TPU_PLUGIN_OPTIONS="topology=1x1x1,target_config=$h100" "$python" \
     -m torch_tpu.aot --plugin cuda --topology h100 --seconds $gpu_seconds --output build/aot/${example}_gpu \
     --modules build/aot/$example
-  part "$example on the CPU plugin" 600 "${on_plugin[@]}" "$python" examples/$example.py --device tpu --smoke
 done
 [ "$kind" = full ] && part "operator sweep for a TPU" 9000 "$python" -m torch_tpu.aot --topology v5e:2x2 --seconds 7200 \
   --output build/aot/op_sweep tests/python/op_sweep.py --in-process --samples 1
-part "digits_cnn --smoke" 300 "$python" examples/digits_cnn.py --device tpu --smoke
-part "char_gpt --smoke" 300 "$python" examples/char_gpt.py --device tpu --smoke
-torchrun=$(dirname "$python")/torchrun
-fsdp="examples/fsdp_gpt.py --smoke --checkpoint $cache/fsdp_gpt"
-part "fsdp_gpt --smoke" 300 bash -c "$torchrun --nproc-per-node 2 $fsdp && $torchrun --nproc-per-node 3 $fsdp --resume"
-[ "$kind" = full ] && part "char_gpt --compare on the CPU plugin" 900 "${on_plugin[@]}" "$python" examples/char_gpt.py \
-  --compare --steps 20 --batch 2 --report 10
-part "char_gpt --compare" 600 "$python" examples/char_gpt.py --compare --steps 20 --batch 2 --report 10
 parts_end
 status=$?
 echo "== pytest: $(tail -n 1 build/pytest.log)"
