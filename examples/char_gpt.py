@@ -258,7 +258,7 @@ def parse_arguments():
     parser.add_argument("--compare", action="store_true", help="train on cpu and tpu and compare the curves")
     args = parser.parse_args()
     if args.smoke:
-        args.steps, args.report, args.sample = min(args.steps, 12), 4, 20
+        args.steps, args.report, args.sample = min(args.steps, 12), 4, min(args.sample, 20)
         args.warmup = 4
     return args
 

@@ -1,7 +1,5 @@
 """torch.tpu: what happened. metrics() counts, explain() tells."""
 
-import html
-
 from torch_tpu import _C
 
 
@@ -203,6 +201,8 @@ class Explanation:
     __repr__ = __str__
 
     def _repr_html_(self):
+        import html
+
         parts = []
         for title, header, rows in self._sections(limit=100):
             parts.append(f"<h4>{html.escape(title)}</h4><table>")

@@ -27,27 +27,27 @@ def survivor_of_a_death(rank, world):
     dist.barrier()
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
+    start = time.monotonic()
     raises(["rank 1", "all_reduce(f32[1000], sum"], all_reduce_and_read)
+    assert time.monotonic() - start < 30  # half the timeout
     raises(["rank 1"], all_reduce_and_read)  # and from then on
     assert torch.ones(3, device="tpu").sum().item() == 3  # the process goes on
 
 
 def test_dead_rank(ranks):
-    start = time.monotonic()
     ranks(3, survivor_of_a_death, timeout=60, dies=[1])
-    assert time.monotonic() - start < 50  # long before the timeout
 
 
 def beside_a_stalled_rank(rank, world):
     all_reduce_and_read()
     if rank == 1:
-        time.sleep(4)
+        time.sleep(6)
     else:
         raises(["timeout", "rank 1", "all_reduce"], all_reduce_and_read)
 
 
 def test_stalled_rank(ranks):
-    ranks(2, beside_a_stalled_rank, timeout=1)
+    ranks(2, beside_a_stalled_rank, timeout=3)
 
 
 def diverging_verb(rank, world):

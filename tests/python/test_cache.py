@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import shutil
 import stat
 import subprocess
 import sys
@@ -36,11 +37,17 @@ def files(directory):
     return [p for p in pathlib.Path(directory).rglob("*") if p.is_file()]
 
 
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("filled")
+    compiles, hits, _, _ = run(directory)
+    assert compiles > 0 and hits == 0 and files(directory)
+    return directory
+
+
 @pytest.fixture
-def warm(tmp_path):
-    compiles, hits, _, _ = run(tmp_path)
-    assert compiles > 0 and hits == 0 and files(tmp_path)
-    return tmp_path
+def warm(filled, tmp_path):
+    return shutil.copytree(filled, tmp_path / "warm")
 
 
 def test_a_second_process_compiles_nothing(warm):

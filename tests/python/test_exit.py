@@ -1,9 +1,17 @@
 """How processes end: in the middle of work, of compiles, of a backward pass; children."""
 
+import os
 import time
 
 import pytest
 from helpers import run_python
+
+
+def run_and_leave(program, environment=None):
+    """Runs a program that prints time.process_time() last; its output, and the processor time that it took to end."""
+    before = sum(os.times()[2:4])
+    lines = run_python(program, environment).stdout.splitlines()
+    return lines[:-1], sum(os.times()[2:4]) - before - float(lines[-1])
 
 
 def test_a_child_that_ends_as_programs_do_waits_for_nothing():
@@ -20,7 +28,7 @@ def test_a_child_that_ends_as_programs_do_waits_for_nothing():
             sys.exit(7)
         start = time.monotonic()
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-        assert time.monotonic() - start < 5, time.monotonic() - start
+        assert time.monotonic() - start < 10, time.monotonic() - start
     """)
     assert done.stdout == "said by the child\n"
 
@@ -39,7 +47,7 @@ def test_exit_with_work_pending():
 @pytest.mark.embedded_only(reason="what a plugin has taken can't be taken back")
 @pytest.mark.parametrize("compile_after", ["1", "1000000"])
 def test_exit_leaves_long_work_undone(compile_after):
-    done = run_python(
+    lines, leaving = run_and_leave(
         """
         import atexit, time
 
@@ -48,25 +56,29 @@ def test_exit_leaves_long_work_undone(compile_after):
                 y.cpu()
             except RuntimeError as error:
                 print(str(error).splitlines()[0])
+                print(product)
+                print(leaves)
 
         atexit.register(say)  # before torch is there: called after all of its own
         import torch
         x = torch.randn(2000, 2000, device="tpu")
-        for _ in range(4):
+        for _ in range(3):
+            start = time.process_time()
             y = x
-            for _ in range(16):
+            for _ in range(9):  # as many as a launch has, and one
                 y = (y @ x) / 45
             y[0, 0].item()
+            product = (time.process_time() - start) / 9
             torch.tpu.wait_for_compiles()
-        for _ in range(600):  # half a minute's
+        for _ in range(300):
             y = (y @ x) / 45
-        print(time.time())
+        leaves = time.process_time()
         """,
         {"TORCH_TPU_COMPILE_AFTER": compile_after},
     )
-    began, said = done.stdout.splitlines()
-    assert time.time() - float(began) < 5
+    said, product = lines
     assert said == "the process ends, and this was not computed any more"
+    assert leaving < 100 * float(product), (leaving, product)
 
 
 def test_exit_while_compiling():
@@ -83,7 +95,7 @@ def test_exit_while_compiling():
 
 
 def test_exit_does_not_wait_for_a_long_compile():
-    done = run_python(
+    _, leaving = run_and_leave(
         """
         import time, torch
 
@@ -97,11 +109,11 @@ def test_exit_does_not_wait_for_a_long_compile():
         found = torch.tpu.metrics()
         # It takes the embedded device eight seconds; others, which waited for single operations, may be through.
         assert found["compiles"] == 0 or found["compile_wait_ms"] > 0, found
-        print(time.time())
+        print(time.process_time())
         """,
         {"TORCH_TPU_COMPILE_AFTER": "2"},
     )
-    assert time.time() - float(done.stdout) < 3
+    assert leaving < 3
 
 
 @pytest.mark.parametrize("where", ["the main thread", "a thread beside one that never used the device"])

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 import torch
-from helpers import run_python
+from helpers import EMBEDDED, run_python
 
 MIB = 1 << 20
 
@@ -187,14 +187,15 @@ def test_results_nobody_reads_are_not_computed(metrics):
 
 
 def test_flat_memory_without_reads():
-    done = run_python("""
+    steps = 2000 if EMBEDDED else 1000  # a plugin's take 25 ms
+    done = run_python(f"""
         import resource, torch, torch.nn as nn
         model = nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 32)).to("tpu")
         optimizer = torch.optim.AdamW(model.parameters())
         x = torch.randn(16, 32, device="tpu")
         def rss():
             return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
-        for step in range(2000):
+        for step in range({steps}):
             optimizer.zero_grad()
             model(x).pow(2).mean().backward()
             optimizer.step()
@@ -240,10 +241,11 @@ def test_code_of_old_fragments_is_given_up():
 
 def test_calls_of_old_sizes_are_given_up():
     """What values are of outlives the calls that made them, and sizes that come back are right."""
-    program = """
+    sides = 65 if EMBEDDED else 33  # a plugin compiles some 30 ms for each pair
+    program = f"""
         import random, torch
 
-        sizes = [(a, b) for a in range(1, 65) for b in range(1, 65)]
+        sizes = [(a, b) for a in range(1, {sides}) for b in range(1, {sides})]
         random.Random(0).shuffle(sizes)  # fragments that follow no size: compile jobs hold them
         kept = []
         for i, (a, b) in enumerate(sizes + sizes[:200]):
@@ -260,7 +262,7 @@ def test_calls_of_old_sizes_are_given_up():
     """
     environment = {"TORCH_TPU_KNOWN_OPS": "100", "TORCH_TPU_COMPILE_AFTER": "1000"}
     made, given_up = map(int, run_python(program, environment=environment).stdout.split())
-    assert made > 10_000 and made - given_up < 1500, (made, given_up)
+    assert made > (10_000 if EMBEDDED else 5000) and made - given_up < 1500, (made, given_up)
 
 
 @pytest.mark.embedded_only(reason="its pool has a job for every new fragment")
@@ -271,7 +273,7 @@ def test_freed_tensors_of_the_cpu_do_not_fill_the_heap_with_holes():
         from torch.testing import assert_close, make_tensor
 
         most = 0
-        for step in range(70):
+        for step in range(40):
             x = make_tensor((1029, 917 + step), dtype=torch.complex128, device="tpu")
             assert_close(x.cos().cpu(), torch.from_numpy(x.cpu().numpy()).cos())
             with open("/proc/self/statm") as memory:

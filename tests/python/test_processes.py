@@ -250,6 +250,9 @@ def test_compiling_rests_beside_a_program_that_runs_compiled():
         def spent():
             return torch.tpu.metrics()["compile_ms"]
 
+        def compiled():
+            return torch.tpu.metrics()["compiles"]
+
         def run(seconds):
             end = time.perf_counter() + seconds
             while time.perf_counter() < end:
@@ -264,13 +267,15 @@ def test_compiling_rests_beside_a_program_that_runs_compiled():
                 y = getattr(y, name)()
             y.sum().item()
         run(0.3)  # until it is known
-        before = spent()
+        before = compiled()
         run(1)
-        assert spent() - before < 500, spent() - before
-        begun = time.perf_counter(), spent()
+        beside = compiled() - before
+        begun = time.perf_counter(), spent(), compiled()
         torch.tpu.wait_for_compiles()  # rests no longer
         took = time.perf_counter() - begun[0]
         assert (spent() - begun[1]) / 1e3 > took / 2, (took, spent() - begun[1])
+        each_second = (compiled() - begun[2]) / took
+        assert beside - 1 < each_second / 4, (beside, each_second)  # one was under way
         assert torch.tpu.metrics()["compiles"] > 100
         """,
         {"TORCH_TPU_COMPILE_AFTER": "1"},
@@ -289,23 +294,26 @@ def test_import_is_silent_and_creates_nothing():
 
 def test_import_is_quick():
     program = """
-        import os, time
+        import os, sys, time
         os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+        start = time.process_time()
         import torch
+        torchs, before = time.process_time() - start, set(sys.modules)
         import torch_tpu
         start = time.process_time()
         torch_tpu._autoload()
-        print(time.process_time() - start)
+        print((time.process_time() - start) / torchs)
+        more = [name for name in set(sys.modules) - before if name.split(".")[0] not in ("torch_tpu", "xla_plugins")]
+        assert more == ["torch.tpu"], more
     """
-    # 30 ms on an idle machine. Of the processor's time, the least of several: tests share their machine.
-    assert any(float(run_python(program).stdout) < 0.1 for _ in range(4))
+    # 0.04 of what torch's own import takes, on an idle machine and on a busy one. Dynamo's takes as long as torch's.
+    assert any(float(run_python(program).stdout) < 0.125 for _ in range(4))
 
 
 def test_import_does_not_pull_in_dynamo():
     run_python("""
         import sys, torch
         assert "torch._dynamo" not in sys.modules
-        assert "numpy" in sys.modules or True
     """)
 
 

@@ -406,7 +406,7 @@ TEST(Trust, AnotherShapeTypeOrOperator) {
 
 TEST(Trust, StalledRankIsNamedWithinTheTimeout) {
   std::vector<absl::Status> statuses = RunRanks(
-      3, [](Group& group) { return group.rank() == 2 ? absl::OkStatus() : group.Run({.verb = Verb::kBarrier}); }, 100);
+      3, [](Group& group) { return group.rank() == 2 ? absl::OkStatus() : group.Run({.verb = Verb::kBarrier}); }, 1000);
   statuses.pop_back();
   ExpectAll(statuses, {"timeout", "for rank 2 in collective #1 barrier"});
 }
