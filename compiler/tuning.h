@@ -11,7 +11,7 @@
 
 namespace tpu {
 
-// Asking memory ahead gains on Intel's processors and loses on AMD's (bench/README.md).
+// Asking memory ahead gains on Intel's processors and loses on AMD's (bench/findings.md).
 int UsualPrefetch();
 
 struct Tuning {
