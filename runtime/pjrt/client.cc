@@ -23,31 +23,32 @@ std::string Message(int field, const std::string& bytes) {
   return absl::StrCat(Varint(static_cast<uint64_t>(field) << 3 | 2), Varint(bytes.size()), bytes);
 }
 
-// env_option_overrides (7): {key (1), value (2): {bool_field (2): false}}, or {int_field (3): 0}. What the user
-// says of a flag holds.
-std::string Override(absl::string_view flag, int field) {
+// env_option_overrides (7): {key (1), value (2): {bool_field (2): false}}, or {int_field (3): ..}. What the user says
+// of a flag holds.
+std::string Override(absl::string_view flag, int field, uint64_t value) {
   for (absl::string_view asked : absl::StrSplit(Flags::Get().xla_flags, absl::ByAnyChar(" \t\n"))) {
     const bool named = absl::ConsumePrefix(&asked, "--") && absl::ConsumePrefix(&asked, flag);
     if (named && (asked.empty() || asked.front() == '=')) return "";
   }
-  return Message(7, Message(1, std::string(flag)) + Message(2, Number(field, 0)));
+  return Message(7, Message(1, std::string(flag)) + Message(2, Number(field, value)));
 }
-std::string SwitchedOff(absl::string_view flag) { return Override(flag, 2); }
-std::string Zero(absl::string_view flag) { return Override(flag, 3); }
+std::string SwitchedOff(absl::string_view flag) { return Override(flag, 2, 0); }
+std::string SetTo(absl::string_view flag, uint64_t value) { return Override(flag, 3, value); }
 
 // With excess precision XLA leaves out the rounding of a 16-bit result that is converted next. Its CPU compiler keeps
 // the right operand of a product packed by its address: of two operands that lie at one place one after the other the
-// second is never seen. Its quick minimum and maximum lose NaN. Its compiler for GPUs times many forms of each product
-// on the device, which the program's launches wait for, seconds a fragment; without, products are cuBLAS's choice, as
-// in PyTorch.
+// second is never seen. Its quick minimum and maximum lose NaN. Of optimised loops some write elsewhere, beyond the
+// result even: a 33rd row of four f64 that pads 32. Its compiler for GPUs times many forms of each product on the
+// device, which the program's launches wait for, seconds a fragment; without, products are cuBLAS's choice, as in
+// PyTorch.
 std::string FlagsFor(const std::string& platform) {
   if (platform == "cpu") {
     return absl::StrCat(SwitchedOff("xla_allow_excess_precision"), SwitchedOff("xla_cpu_use_xnnpack"),
-                        SwitchedOff("xla_cpu_enable_fast_min_max"));
+                        SwitchedOff("xla_cpu_enable_fast_min_max"), SetTo("xla_backend_optimization_level", 1));
   }
   if (platform == "cuda") {
     return absl::StrCat(SwitchedOff("xla_allow_excess_precision"), SwitchedOff("xla_gpu_enable_triton_gemm"),
-                        Zero("xla_gpu_autotune_level"));
+                        SetTo("xla_gpu_autotune_level", 0));
   }
   return "";
 }

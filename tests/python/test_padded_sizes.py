@@ -163,3 +163,10 @@ def test_explain_tells_why_there_is_none():
     run_at(strided, (5, 6, 7, 11, 12, 9), rtol=1e-4, atol=1e-6)
     told = [r["outcome"] for r in torch.tpu.explain().compiles if ", sizes " in r["summary"]]
     assert "tpu.slice: strides follow the sizes" in told
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int64])
+def test_padded_rows_of_a_vector(dtype):
+    x = torch.arange(128).reshape(32, 4).to(dtype)
+    for pads in ((0, 0, 0, 1), (0, 0, 2, 1)):
+        assert_same(F.pad(x, pads, value=7), F.pad(x.to("tpu"), pads, value=7))
