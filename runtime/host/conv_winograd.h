@@ -10,8 +10,8 @@ namespace tpu::host {
 
 // Of what panels gather (CanConvolve): f32, of enough channels and positions.
 bool BetterByWinograd(const ConvStep& step);
-// False: something in the result is not finite, and a sliding window has it to do, since what is not finite spreads here
-// to neighbours that do not see it.
+// False: something in the result is not finite, and a sliding window has it to do, since what is not finite spreads
+// here to neighbours that do not see it.
 bool ForwardByWinograd(const ConvStep& step, const float* x, const float* w, float* y);
 bool WeightByWinograd(const ConvStep& step, const float* x, const float* y, float* w);
 

@@ -111,13 +111,15 @@ def test_random_numbers_go_on():
     [
         lambda: torch.tpu.manual_seed(3),
         lambda: torch.tpu.set_rng_state(torch.tpu.get_rng_state()),
-        lambda: torch.utils.checkpoint.checkpoint(
-            lambda x: torch.nn.functional.dropout(x.sin()),
-            torch.ones(3, device=DEVICE, requires_grad=True),
-            use_reentrant=False,
-        )
-        .sum()
-        .backward(),
+        lambda: (
+            torch.utils.checkpoint.checkpoint(
+                lambda x: torch.nn.functional.dropout(x.sin()),
+                torch.ones(3, device=DEVICE, requires_grad=True),
+                use_reentrant=False,
+            )
+            .sum()
+            .backward()
+        ),
     ],
 )
 def test_a_state_that_replays_would_not_set(change):
