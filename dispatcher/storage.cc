@@ -83,6 +83,10 @@ void TpuStorage::TellOfWrite() {
   if (observer != nullptr) observer->OnWrite(*this);
 }
 
+void TpuStorage::TellOfMemory() {
+  if (observer != nullptr) observer->OnMemory(*this);
+}
+
 TpuStorage& TpuStorage::Of(const c10::StorageImpl& storage) {
   TORCH_CHECK(typeid(storage) == typeid(TpuStorage),
               "tpu: this storage was made over foreign memory (from_blob), which the tpu device can't read");

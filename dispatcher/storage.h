@@ -32,6 +32,8 @@ class StorageObserver {
   virtual void OnRead(TpuStorage& storage) = 0;
   // Before the storage gets another value.
   virtual void OnWrite(TpuStorage& storage) = 0;
+  // Before a storage that nothing was written to gets memory, in order to be read.
+  virtual void OnMemory(TpuStorage& storage) = 0;
 
  protected:
   ~StorageObserver() = default;
@@ -64,9 +66,9 @@ class TpuStorage final : public c10::StorageImpl {
     const std::lock_guard<Lock> lock(lock_);
     Swap(value, layout);
   }
-  // Set, if the storage still holds `former`: what was made of that is of no use else.
+  // Set, if the storage still holds `former`: what was made of that is of no use else. Of none: with memory to be read.
   bool Replace(const ValueRef& former, ValueRef value, const Layout* layout) {
-    if (C10_UNLIKELY(observed())) TellOfWrite();
+    if (C10_UNLIKELY(observed())) former ? TellOfWrite() : TellOfMemory();
     const std::lock_guard<Lock> lock(lock_);
     if (!(value_ == former)) return false;
     Swap(value, layout);
@@ -103,6 +105,7 @@ class TpuStorage final : public c10::StorageImpl {
   static bool observed() { return observers_.load(std::memory_order_relaxed) != 0; }
   void TellOfRead();
   void TellOfWrite();
+  void TellOfMemory();
 
   // Held for a few instructions, by every operand that is read.
   class Lock {

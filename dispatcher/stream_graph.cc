@@ -25,7 +25,12 @@ class StreamCapture final : public Capture, public StorageObserver {
   }
   ~StreamCapture() override {
     TpuStorage::Observe(nullptr);
-    for (const Seen& seen : seen_) seen.storage->SetUnobserved(seen.former.value, seen.former.layout);
+    for (const Seen& seen : seen_) {
+      // What was resized meanwhile holds nothing.
+      const bool fits = seen.former.layout == nullptr || seen.former.layout->bytes == seen.storage->nbytes();
+      const TpuStorage::Content content = fits ? seen.former : TpuStorage::Content{};
+      seen.storage->SetUnobserved(content.value, content.layout);
+    }
   }
 
   const Stream* stream() const override { return &stream_; }
@@ -40,12 +45,14 @@ class StreamCapture final : public Capture, public StorageObserver {
     places_.emplace(storage.get(), seen_.size());
     seen_.push_back({storage, {}, true});
   }
-  void OnWrite(TpuStorage& storage) override { See(storage); }
+  void OnWrite(TpuStorage& storage) override { See(storage).blank = false; }
+  void OnMemory(TpuStorage& storage) override { See(storage).blank = true; }
   void OnRead(TpuStorage& storage) override {
     Seen& seen = See(storage);
     const TpuStorage::Content content = storage.Unobserved();
-    // Of memory that the graph makes, what nothing was written to is anything at all.
-    if (seen.made || seen.slot >= 0 || !content.value || Knows(content.value.get())) return;
+    if (seen.slot >= 0 || !content.value || Knows(content.value.get())) return;
+    // What the graph makes holds what the graph writes, or else, blank, what is written between replays.
+    if (seen.made && !seen.blank) return;
     seen.layout = content.layout;
     storage.SetUnobserved(AddInput(content.layout->type, &seen.slot), content.layout);
   }
@@ -74,6 +81,7 @@ class StreamCapture final : public Capture, public StorageObserver {
     c10::intrusive_ptr<TpuStorage> storage;
     TpuStorage::Content former;  // what it holds again in the end
     bool made = false;           // since the capture began
+    bool blank = false;          // memory that nothing was written to
     int32_t slot = -1;           // of what it held, once that is read
     const Layout* layout = nullptr;
   };

@@ -249,7 +249,7 @@ def _captured_steps():
         original(self)
         if torch.compiler.is_compiling() or not _C.is_capturing():
             return
-        if not all(group["capturable"] or group.get("fused") for group in self.param_groups):
+        if not all(group.get("capturable") or group.get("fused") for group in self.param_groups):
             raise RuntimeError(
                 f"Attempting TPU graph capture of step() for an instance of {type(self).__name__} but param_groups' "
                 "capturable is False."

@@ -22,6 +22,9 @@ class TPUGraph(torch.accelerator.Graph):
             self.graph_pool = pool
         super().capture_begin()
 
+    def register_generator_state(self, generator):
+        """Takes any generator and means nothing: replays go on from the state of those that the capture drew from."""
+
 
 def graph_pool_handle():
     """A name for memory that graphs share. Here it is but a name: values are counted, so graphs always share."""
@@ -68,9 +71,11 @@ def make_graphed_callables(callables, sample_args, num_warmup_iters=3, allow_unu
     `sample_args`: of each callable a tuple of tensors (or of containers of them) of the sizes, dtypes and requires_grad
     that it will be called with; for one callable the tuple itself. Modules are changed in place: in the training mode
     that they have now they replay, in the other they run as they did. A backward is that of the latest call. Raises
-    RuntimeError where modules have hooks or buffers that require gradients.
+    RuntimeError where modules have hooks or buffers that require gradients, and where autocast keeps what it casts.
     See torch.cuda.make_graphed_callables.
     """
+    if torch.is_autocast_enabled("tpu") and torch.is_autocast_cache_enabled():
+        raise RuntimeError("Replays would take weights as they were cast before: autocast needs cache_enabled=False.")
     if not isinstance(callables, tuple):
         return _graphed(callables, sample_args, num_warmup_iters, allow_unused_input, pool)
     return tuple(
@@ -120,6 +125,8 @@ def _graphed(call, sample_args, num_warmup_iters, allow_unused_input, pool):
             for mine, x in zip(sample, arguments, strict=False):  # parameters stay where they are
                 if mine.data_ptr() != x.data_ptr():
                     mine.copy_(x)
+                elif mine.stride() != x.stride():
+                    mine.copy_(x.clone())
             forward.replay()
             results = tuple(x.clone() for x in fixed)  # of the values, which is no copy
             ctx.mark_non_differentiable(*(r for r, x in zip(results, outputs, strict=True) if not x.requires_grad))
@@ -146,5 +153,9 @@ def _graphed(call, sample_args, num_warmup_iters, allow_unused_input, pool):
     if module is None:
         return replayed
     original, training = module.forward, module.training
-    module.forward = lambda *arguments: (replayed if module.training == training else original)(*arguments)
+
+    def forward_of_mode(*arguments, **options):
+        return (replayed if module.training == training else original)(*arguments, **options)
+
+    module.forward = forward_of_mode
     return module

@@ -51,6 +51,37 @@ def test_memory_that_holds_nothing_yet_is_an_input(read):
     assert x.tolist() == [[0, 1, 2], [3, 4, 5]]
 
 
+def test_memory_made_while_it_is_captured_keeps_what_is_written_between_replays():
+    x, place = torch.ones(2, device=DEVICE), torch.zeros(1, dtype=torch.long, device=DEVICE)
+
+    def step():
+        cache = torch.empty(3, 2, device=DEVICE)
+        cache.index_copy_(0, place, x[None])
+        place.add_(1)
+        return cache, cache.sum(), torch.empty(2, device=DEVICE).add_(x), torch.zeros(2, device=DEVICE).add_(x)
+
+    graph, (cache, total, grown, fresh) = captured(step, warm=0)
+    cache.zero_()
+    grown.zero_()
+    for value in (1.0, 2.0, 3.0):
+        x.fill_(value)
+        graph.replay()
+    assert cache.tolist() == [[1, 1], [2, 2], [3, 3]] and total.item() == 12
+    assert grown.tolist() == [6, 6] and fresh.tolist() == [3, 3]
+
+
+def test_a_storage_resized_meanwhile_is_as_large_as_it_says():
+    x = torch.arange(4.0, device=DEVICE)
+    graph = torch.accelerator.Graph()
+    with graph:
+        x.untyped_storage().resize_(0)
+        x.untyped_storage().resize_(32)
+    y = torch.empty(0, device=DEVICE).set_(x.untyped_storage(), 0, (8,))
+    assert (y + 1).shape == (8,)
+    assert y.fill_(3).tolist() == [3] * 8 and x.tolist() == [3] * 4
+    graph.replay()
+
+
 def test_inputs_may_lie_otherwise_and_results_are_views():
     x = torch.arange(6.0, device=DEVICE).view(2, 3)
     graph, (columns, part) = captured(lambda: ((x * 2).t(), x[:, 1:]))
@@ -129,6 +160,7 @@ def test_a_state_that_replays_would_not_set(change):
 
 def test_a_generator_of_its_own():
     generator = torch.Generator(DEVICE).manual_seed(3)
+    torch.tpu.TPUGraph().register_generator_state(generator)
     graph, drawn = captured(lambda: torch.randn(4, generator=generator, device=DEVICE), warm=0)
     other = torch.Generator(DEVICE).manual_seed(3)
     for _ in range(2):
@@ -139,7 +171,11 @@ def test_a_generator_of_its_own():
 def trained(graphed, optimizer, steps=6, **options):
     torch.manual_seed(0)
     model = torch.nn.Sequential(
-        torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16), torch.nn.Dropout(0.2), torch.nn.GELU(), torch.nn.Linear(16, 4)
+        torch.nn.Linear(8, 16, bias=False),  # one's gradient would be rounding, of which AdamW makes whole steps
+        torch.nn.BatchNorm1d(16),
+        torch.nn.Dropout(0.2),
+        torch.nn.GELU(),
+        torch.nn.Linear(16, 4),
     ).to(DEVICE)
     optimizer = optimizer(model.parameters(), **options)
     x, y = torch.zeros(32, 8, device=DEVICE), torch.zeros(32, dtype=torch.long, device=DEVICE)
@@ -188,12 +224,13 @@ def test_a_training_step(optimizer, options):
     torch.testing.assert_close(after, state)
 
 
-def test_a_step_that_counts_on_the_cpu_is_refused():
+@pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.Adafactor])
+def test_a_step_that_counts_on_the_cpu_is_refused(kind):
     weight = torch.nn.Parameter(torch.ones(3, device=DEVICE))
-    optimizer = torch.optim.AdamW([weight])
+    optimizer = kind([weight])
     weight.grad = torch.ones(3, device=DEVICE)
     optimizer.step()
-    with pytest.raises(RuntimeError, match="for an instance of AdamW"):
+    with pytest.raises(RuntimeError, match=f"for an instance of {kind.__name__}"):
         captured(optimizer.step, warm=0)
     before = weight.tolist()
     optimizer.step()
@@ -314,6 +351,34 @@ def test_graphed_callables():
     assert metrics()["graph_replays"] - before == 6
     with pytest.raises(ValueError, match="graphed for a tensor"):
         model.train()(torch.randn(6, 4, device=DEVICE))
+
+
+def test_graphed_callables_and_what_lies_where_their_sample_does():
+    x = torch.arange(9.0, device=DEVICE).view(3, 3)
+    doubled = torch.tpu.make_graphed_callables(lambda y: y * 2, (x,))
+    expected = (x.t() * 2).tolist()
+    assert doubled(x.t()).tolist() == expected
+
+
+def test_graphed_callables_in_the_other_mode_take_what_their_forward_does():
+    layer = torch.nn.Linear(3, 3).to(DEVICE)
+    x = torch.randn(2, 3, device=DEVICE)
+    torch.tpu.make_graphed_callables(layer, (x,))
+    expected = layer(x)
+    torch.testing.assert_close(layer.eval()(input=x), expected)
+
+
+def test_graphed_callables_under_autocast():
+    layer = torch.nn.Linear(3, 3).to(DEVICE)
+    x = torch.randn(2, 3, device=DEVICE)
+    with torch.autocast("tpu", torch.bfloat16), pytest.raises(RuntimeError, match="cache_enabled=False"):
+        torch.tpu.make_graphed_callables(layer, (x,))
+    with torch.autocast("tpu", torch.bfloat16, cache_enabled=False):
+        torch.tpu.make_graphed_callables(layer, (x,))
+        with torch.no_grad():
+            layer.weight.add_(1)
+        expected = torch.nn.functional.linear(x, layer.weight, layer.bias)
+        torch.testing.assert_close(layer(x), expected)
 
 
 def test_graphed_callables_of_several():
