@@ -4,7 +4,8 @@
 // As a CUDA graph is: nothing runs while it is captured; storages stand for addresses; a replay takes what they hold
 // then, random numbers are the generators' next, numbers and shapes are those of the capture. What it read is kept
 // alive; what it wrote is written as long as somebody has it. Like eager operations a replay goes through the window.
-// Captured by one thread, on any of its streams; other threads run as ever. Replayed by any.
+// Captured by one thread, on any of its streams; other threads run as ever, but on storages that the capture has seen:
+// those can't be read until it is over, and what others write to them is lost. Replayed by any.
 #pragma once
 
 #include <ATen/core/GraphImplInterface.h>
