@@ -97,6 +97,15 @@ class StreamCapture final : public Capture, public StorageObserver {
   absl::flat_hash_map<const TpuStorage*, size_t> places_;
 };
 
+namespace {
+
+void CheckSize(const TpuStorage& storage, const Layout& captured) {
+  TORCH_CHECK(storage.nbytes() == captured.bytes, "tpu: a tensor of the graph has another size now: ", storage.nbytes(),
+              " bytes, ", captured.bytes, " when it was captured");
+}
+
+}  // namespace
+
 StreamGraph::StreamGraph(const at::GraphImplArgs&) {}
 StreamGraph::~StreamGraph() {
   // Given up by another thread than the one that still captures: that one goes on.
@@ -126,23 +135,21 @@ void StreamGraph::instantiate() { CheckCaptured(); }
 
 void StreamGraph::replay() {
   CheckCaptured();
+  for (const Read& r : reads_) CheckSize(*r.storage, *r.layout);
+  for (const Write& w : writes_) {
+    if (const auto storage = w.storage.lock()) CheckSize(*storage, *w.layout);
+  }
   Metrics::Get().graph_replays.fetch_add(1, std::memory_order_relaxed);
   std::vector<CapturedCalls::Slot> slots = calls_.Slots();
   for (const Read& r : reads_) {
-    TORCH_CHECK(r.storage->nbytes() == r.layout->bytes,
-                "tpu: a tensor that the graph reads has another size now: ", r.storage->nbytes(), " bytes, ",
-                r.layout->bytes, " when it was captured");
     slots[r.slot].value = ReadValue(*TensorOver(c10::Storage(r.storage), r.layout).unsafeGetTensorImpl(), r.layout);
   }
   for (const CapturedRandom& r : calls_.randoms()) calls_.Draw(r, r.generator, slots);
   const CompileAtOnce compiled;
   calls_.Record(slots, written_slots_, [&](size_t i) {
-    const auto storage = writes_[i].storage.lock();
-    if (!storage) return;
-    TORCH_CHECK(storage->nbytes() == writes_[i].layout->bytes,
-                "tpu: a tensor that the graph writes has another size now: ", storage->nbytes(), " bytes, ",
-                writes_[i].layout->bytes, " when it was captured");
-    storage->Set(slots[written_slots_[i]].value, writes_[i].layout);
+    if (const auto storage = writes_[i].storage.lock()) {
+      storage->Set(slots[written_slots_[i]].value, writes_[i].layout);
+    }
   });
 }
 
