@@ -1,6 +1,6 @@
 """torch.tpu: graphs, with the names of torch.cuda. A graph is PyTorch's own `torch.accelerator.Graph`."""
 
-import gc
+import itertools
 
 import torch
 from torch.utils import _pytree
@@ -28,11 +28,10 @@ class TPUGraph(torch.accelerator.Graph):
 
 def graph_pool_handle():
     """A name for memory that graphs share. Here it is but a name: values are counted, so graphs always share."""
-    graph_pool_handle.latest += 1
-    return (graph_pool_handle.latest, 0)
+    return (next(_pools), 0)
 
 
-graph_pool_handle.latest = 0
+_pools = itertools.count(1)
 
 
 def is_current_stream_capturing():
@@ -44,23 +43,21 @@ class graph:
     """Captures what its block records, on the current stream or on `stream`, as `graph`. See torch.cuda.graph."""
 
     def __init__(self, tpu_graph, pool=None, stream=None, capture_error_mode="global"):
-        self.tpu_graph, self.pool, self.capture_error_mode = tpu_graph, pool, capture_error_mode
-        self.stream_context = StreamContext(stream)
+        self.tpu_graph, self.stream_context = tpu_graph, StreamContext(stream)
+        if pool is not None:
+            tpu_graph.graph_pool = pool
 
     def __enter__(self):
-        torch.tpu.synchronize()
-        if torch.compiler.config.force_cudagraph_gc:
-            gc.collect()
         self.stream_context.__enter__()
         try:
-            self.tpu_graph.capture_begin(self.pool, self.capture_error_mode)
+            self.tpu_graph.__enter__()
         except BaseException:
             self.stream_context.__exit__()
             raise
 
     def __exit__(self, *exception):
         try:
-            self.tpu_graph.capture_end()
+            self.tpu_graph.__exit__(*exception)
         finally:
             self.stream_context.__exit__(*exception)
 
