@@ -59,7 +59,6 @@ bool Describe(const at::Generator& generator, GraphInput& input, std::vector<uin
 }
 
 GraphCapture::GraphCapture(absl::Span<const GraphInput> inputs, c10::DeviceIndex device) : capture_(device) {
-  graph_->num_inputs_ = inputs.size();
   graph_->kept_.resize(inputs.size());
   graph_->device_ = device;
   for (size_t i = 0; i < inputs.size(); ++i) {

@@ -56,7 +56,6 @@ class CapturedGraph {
   std::vector<CapturedCalls::Slot> Fill(std::vector<GraphInput>& inputs) const;
 
   c10::DeviceIndex device_ = 0;
-  size_t num_inputs_ = 0;
   std::vector<int32_t> input_slots_;  // by input; -1: no value, or none that is used
   std::vector<bool> kept_;            // by input: written, or outputs alias it
   CapturedCalls calls_;

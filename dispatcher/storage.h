@@ -63,8 +63,7 @@ class TpuStorage final : public c10::StorageImpl {
   const Layout* layout() const { return layout_.load(std::memory_order_acquire); }
   void Set(ValueRef value, const Layout* layout) {
     if (C10_UNLIKELY(observed())) TellOfWrite();
-    const std::lock_guard<Lock> lock(lock_);
-    Swap(value, layout);
+    SetUnobserved(std::move(value), layout);
   }
   // Set, if the storage still holds `former`: what was made of that is of no use else. Of none: with memory to be read.
   bool Replace(const ValueRef& former, ValueRef value, const Layout* layout) {
