@@ -58,9 +58,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return stream.Idle();
   }
   void synchronizeStream(const c10::Stream& torch_stream) const override {
-    Stream& stream = FromTorch(torch_stream);
-    Engine::Get().CutStream(stream, CutReason::kSynchronize, "Stream.synchronize");
-    stream.Synchronize();
+    Engine::Get().SynchronizeStream(FromTorch(torch_stream));
   }
   void synchronizeDevice(const c10::DeviceIndex index) const override {
     CheckFork();

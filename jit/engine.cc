@@ -167,6 +167,11 @@ absl::Status Engine::Await(const ValueRef& value, const std::string& what, CutRe
 
 void Engine::CutStream(Stream& stream, CutReason reason, const std::string& what) { window(stream).Cut(reason, what); }
 
+void Engine::SynchronizeStream(Stream& stream) {
+  window(stream).Cut(CutReason::kSynchronize, "Stream.synchronize", nullptr, true);
+  stream.Synchronize();
+}
+
 std::vector<Window*> Engine::WindowsOf(int device) {
   std::lock_guard<std::mutex> lock(mutex_);
   std::vector<Window*> windows;
@@ -177,7 +182,9 @@ std::vector<Window*> Engine::WindowsOf(int device) {
 }
 
 void Engine::SynchronizeDevice(int device) {
-  for (Window* w : WindowsOf(device)) w->Cut(CutReason::kSynchronize, "synchronize");
+  const std::vector<Window*> windows = WindowsOf(device);
+  const bool alone = windows.size() == 1;  // no other stream's work would wait for what is run here
+  for (Window* w : windows) w->Cut(CutReason::kSynchronize, "synchronize", nullptr, alone);
   SynchronizeStreams(device);
 }
 

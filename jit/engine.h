@@ -95,6 +95,8 @@ class Engine {
   absl::Status Await(const ValueRef& value, const std::string& what, CutReason reason = CutReason::kRead);
   // Queues what is pending on the stream (events and stream synchronisation order after it).
   void CutStream(Stream& stream, CutReason reason, const std::string& what);
+  // Runs what is pending on the stream, here if it has nothing else to do, and waits for the stream.
+  void SynchronizeStream(Stream& stream);
   // Cuts every window of the device and waits for its streams.
   void SynchronizeDevice(int device);
   // Runs what was recorded, then Device::AllowMemory.

@@ -220,7 +220,7 @@ void Window::CollectOutputs() {
   }
 }
 
-void Window::Cut(CutReason reason, const std::string& what, const Value* value) {
+void Window::Cut(CutReason reason, const std::string& what, const Value* value, bool awaited) {
   const std::string where = engine_.Where();  // before the lock, as in Record
   const bool read = value != nullptr && (reason == CutReason::kRead || reason == CutReason::kDataDependent);
   std::unique_lock<std::mutex> lock(engine_.recording_lock());
@@ -229,7 +229,7 @@ void Window::Cut(CutReason reason, const std::string& what, const Value* value) 
     if (!value->pending() && !read) return;
   }
   PlaceHeld();
-  CutLocked(reason, what, where, read && value->pending());
+  CutLocked(reason, what, where, awaited || (read && value->pending()));
   Stream::Task claimed = std::exchange(claimed_, nullptr);
   lock.unlock();
   if (claimed) stream_.RunClaimed(std::move(claimed));
