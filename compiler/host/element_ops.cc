@@ -165,8 +165,9 @@ Value* ElementOps::Convert(mlir::Type from, mlir::Type to, Value* x) {
 
 Value* ElementOps::MaxMin(bool max, mlir::Type element, Value* a, Value* b) {
   if (IsFloat(element)) {
-    Value* first = max ? b_.CreateFCmpOGT(a, b) : b_.CreateFCmpOLT(a, b);
-    return b_.CreateSelect(b_.CreateFCmpUNO(a, a), a, b_.CreateSelect(first, a, b));
+    Value* found = b_.CreateBinaryIntrinsic(max ? llvm::Intrinsic::maximum : llvm::Intrinsic::minimum, a, b);
+    llvm::cast<llvm::Instruction>(found)->setHasNoSignedZeros(true);  // as the processor has it, and so ATen
+    return found;
   }
   bool u = IsUnsigned(element);
   ID id =
@@ -304,7 +305,7 @@ Value* ElementOps::Combine(Fold fold, mlir::Type t, Value* a, Value* b) {
       return is_float ? b_.CreateFMul(a, b) : IsBool(t) ? b_.CreateAnd(a, b) : b_.CreateMul(a, b);
     case Fold::kMax:
     case Fold::kMin:
-      return MaxMin(fold == Fold::kMax, t, a, b);
+      return MaxMin(fold == Fold::kMax, t, b, a);  // whether b is NaN is known without waiting for a
     case Fold::kAll:
       return b_.CreateAnd(a, b);
     case Fold::kAny:

@@ -16,6 +16,8 @@ using llvm::Value;
 
 namespace {
 
+constexpr unsigned kScaleLanes = 16;
+
 // Of the C library's function on such numbers.
 std::string NameOf(const char* name, Value* like) {
   return absl::StrCat(name, like->getType()->getScalarType()->isFloatTy() ? "f" : "");
@@ -68,43 +70,48 @@ VectorMath::Reduced VectorMath::ReduceLn2(Value* x) {
   return {n, whole, r};
 }
 
-Value* VectorMath::Scale(Value* y, const Reduced& by) {
-  constexpr unsigned kLanes = 16;
-  auto* type = llvm::dyn_cast<llvm::FixedVectorType>(y->getType());
-  const unsigned lanes = type != nullptr ? type->getNumElements() : 1;
-  if (VectorBits() < 512 || lanes % kLanes != 0) {
+bool VectorMath::HasScale(Value* x) {
+  auto* type = llvm::dyn_cast<llvm::FixedVectorType>(x->getType());
+  return VectorBits() >= 512 && type != nullptr && type->getNumElements() % kScaleLanes == 0;
+}
+
+Value* VectorMath::Scale(Value* y, const Reduced& by, Value* where) {
+  if (!HasScale(y)) {
     // In two steps, so that the largest results and denormals come out.
     Value* half = b_.CreateAShr(by.n, llvm::ConstantInt::get(by.n->getType(), 1));
     y = b_.CreateFMul(y, TwoToThe(half));
-    return b_.CreateFMul(y, TwoToThe(b_.CreateSub(by.n, half)));
+    y = b_.CreateFMul(y, TwoToThe(b_.CreateSub(by.n, half)));
+    return b_.CreateSelect(where, y, F(y, 0.0));
   }
-  auto* part = llvm::FixedVectorType::get(b_.getFloatTy(), kLanes);
+  auto* type = llvm::cast<llvm::FixedVectorType>(y->getType());
+  auto* part = llvm::FixedVectorType::get(b_.getFloatTy(), kScaleLanes);
   Value* result = llvm::PoisonValue::get(type);
-  for (uint64_t i = 0; i < lanes; i += kLanes) {
-    Value* scaled = b_.CreateIntrinsic(
-        llvm::Intrinsic::x86_avx512_mask_scalef_ps_512, {},
-        {b_.CreateExtractVector(part, y, i), b_.CreateExtractVector(part, by.whole, i), llvm::PoisonValue::get(part),
-         llvm::ConstantInt::get(b_.getInt16Ty(), 0xffff), b_.getInt32(4)});  // 4: rounds as everything does
+  auto* flags = llvm::FixedVectorType::get(b_.getInt1Ty(), kScaleLanes);
+  for (uint64_t i = 0; i < type->getNumElements(); i += kScaleLanes) {
+    Value* mask = b_.CreateBitCast(b_.CreateExtractVector(flags, where, i), b_.getInt16Ty());
+    Value* scaled =
+        b_.CreateIntrinsic(llvm::Intrinsic::x86_avx512_mask_scalef_ps_512, {},
+                           {b_.CreateExtractVector(part, y, i), b_.CreateExtractVector(part, by.whole, i),
+                            llvm::Constant::getNullValue(part), mask, b_.getInt32(4)});  // 4: rounds as everything does
     result = b_.CreateInsertVector(type, result, scaled, i);
   }
   return result;
 }
 
 Value* VectorMath::ExpTail(Value* r) {
-  Value* p =
-      Poly(r, {1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1});
+  // Minimax on [-ln2/2, ln2/2]: 3e-9 of exp(r), 0.05 of an f32's last place.
+  Value* p = Poly(r, {1.3814540027e-3, 8.3687451126e-3, 4.1668390787e-2, 1.6666520399e-1, 4.9999993432e-1});
   return Fma(p, b_.CreateFMul(r, r), r);
 }
 
 Value* VectorMath::Power(Value* x, double least, double most, llvm::function_ref<Reduced(Value*)> reduce) {
-  // Comparisons are false for NaN, which so goes through. What underflows to 0 is not computed: a product that
-  // underflows costs some processors a hundred cycles, and half of what a causal mask leaves are such.
-  Value* nothing = b_.CreateFCmpOLT(x, F(x, least));
+  // NaN goes through both. What underflows to 0 is not computed: a product that underflows costs some processors a
+  // hundred cycles, and half of what a causal mask leaves are such.
+  Value* some = b_.CreateFCmpUGE(x, F(x, least));
   Value* clamped = b_.CreateSelect(b_.CreateFCmpOGT(x, F(x, most)), F(x, most), x);
-  clamped = b_.CreateSelect(nothing, F(x, 0.0), clamped);
+  if (!HasScale(x)) clamped = b_.CreateSelect(some, clamped, F(x, 0.0));
   const Reduced reduced = reduce(clamped);
-  Value* y = Scale(b_.CreateFAdd(ExpTail(reduced.r), F(x, 1.0)), reduced);
-  return b_.CreateSelect(nothing, F(x, 0.0), y);
+  return Scale(b_.CreateFAdd(ExpTail(reduced.r), F(x, 1.0)), reduced, some);
 }
 
 Value* VectorMath::Exp(Value* x) {

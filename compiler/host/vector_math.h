@@ -51,8 +51,9 @@ class VectorMath {
     llvm::Value *n, *whole, *r;
   };
   Reduced ReduceLn2(llvm::Value* x);
-  llvm::Value* Scale(llvm::Value* y, const Reduced& by);  // y * 2^n
-  llvm::Value* ExpTail(llvm::Value* r);                   // exp(r) - 1 for |r| <= ln2 / 2
+  static bool HasScale(llvm::Value* x);  // an instruction does it: lanes that aren't wanted cost nothing
+  llvm::Value* Scale(llvm::Value* y, const Reduced& by, llvm::Value* where);  // y * 2^n, elsewhere 0
+  llvm::Value* ExpTail(llvm::Value* r);                                       // exp(r) - 1 for |r| <= ln2 / 2
   // A power of x, by how that is reduced: 0 below `least`, and as at `most` beyond.
   llvm::Value* Power(llvm::Value* x, double least, double most, llvm::function_ref<Reduced(llvm::Value*)> reduce);
   // log(x) = e * ln2 + log(m): e as float lanes, log(m).
