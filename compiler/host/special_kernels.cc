@@ -47,10 +47,17 @@ class Special : private KernelFrame {
   void Fill(Value* from, Value* count, Value* element);
   Value* CountLess(Value* list, int64_t count, Value* than);
   void Find(Value* list, int64_t count, Value* first, Value* size, const Body& body);
+  // The end of the elements equal to `value` that the list has from `from` on.
+  Value* RunEnd(Value* list, int64_t count, Value* from, Value* value);
   // Asks memory for row from[i] of x.
   void PrefetchRow(Value* i, int64_t width);
+  // Row from[i] of x, where it begins, and its weight: may be null.
+  std::pair<Value*, Value*> TakenRow(Value* i);
   // result[target .. target + width) += weight * x[source .. source + width); weight: may be null.
   void AddRow(Value* target, Value* source, Value* weight, int64_t width);
+  Value* Weighed(Value* at, Value* weight, int lanes);  // the elements of x
+  // result[target] = the sum of the taken rows [from, to).
+  void SumRows(Value* target, Value* from, Value* to);
   void Update(ir::ScatterKind kind, Value* at, Value* update);
 
   mlir::Operation* op_;
@@ -193,16 +200,19 @@ void Special::PrefetchRow(Value* i, int64_t width) {
   }
 }
 
-void Special::AddRow(Value* target, Value* source, Value* weight, int64_t width) {
+Value* Special::Weighed(Value* at, Value* weight, int lanes) {
   mlir::Type from = ElementOf(op_->getOperand(0)), to = ElementOf(op_->getResult(0));
+  Value* x = ops_.Convert(from, to, ops_.Load(from, At(pointers_[0], from, at), lanes));
+  if (weight == nullptr) return x;
+  Value* factor = lanes > 1 ? b_.CreateVectorSplat(lanes, weight) : weight;
+  return ops_.Round(to, ops_.Combine(ElementOps::Fold::kProd, to, x, factor));
+}
+
+void Special::AddRow(Value* target, Value* source, Value* weight, int64_t width) {
+  mlir::Type to = ElementOf(op_->getResult(0));
   auto add = [&](int lanes) {
     return [&, lanes](Value* c) {
-      Value* x = ops_.Load(from, At(pointers_[0], from, b_.CreateAdd(source, c)), lanes);
-      x = ops_.Convert(from, to, x);
-      if (weight != nullptr) {
-        Value* factor = lanes > 1 ? b_.CreateVectorSplat(lanes, weight) : weight;
-        x = ops_.Round(to, ops_.Combine(ElementOps::Fold::kProd, to, x, factor));
-      }
+      Value* x = Weighed(b_.CreateAdd(source, c), weight, lanes);
       Value* at = At(pointers_[inputs_], to, b_.CreateAdd(target, c));
       Value* sum = ops_.Combine(ElementOps::Fold::kSum, to, ops_.Load(to, at, lanes), x);
       ops_.Store(to, ops_.Round(to, sum), at, false);
@@ -211,6 +221,65 @@ void Special::AddRow(Value* target, Value* source, Value* weight, int64_t width)
   Value *vectors = I64(width / 16 * 16), *end = I64(width);
   For(I64(0), vectors, 16, add(16));
   For(vectors, end, 1, add(1));
+}
+
+std::pair<Value*, Value*> Special::TakenRow(Value* i) {
+  auto op = mlir::cast<ir::SumTakenOp>(op_);
+  const Shape x = ShapeOf(op.getX());
+  Value* row = Checked(LoadOne(op.getFrom(), 1, i), x[0]);
+  return {b_.CreateMul(row, I64(x[1])), op.getWeights() ? LoadOne(op.getWeights(), 3, i) : nullptr};
+}
+
+// Some columns at a time, whose sums are registers.
+void Special::SumRows(Value* target, Value* from, Value* to) {
+  mlir::Type element = ElementOf(op_->getResult(0));
+  const int64_t width = ShapeOf(op_->getResult(0))[1];
+  auto columns = [&](int lanes, int vectors) {
+    return [&, lanes, vectors](Value* first) {
+      std::vector<Value*> sums;
+      for (int i = 0; i < vectors; ++i) {
+        sums.push_back(EntryAlloca(ops_.RegisterType(element, lanes)));
+        b_.CreateStore(ops_.Identity(ElementOps::Fold::kSum, element, lanes), sums.back());
+      }
+      auto column = [&](Value* row, int i) { return b_.CreateAdd(row, b_.CreateAdd(first, b_.getInt64(i * lanes))); };
+      For(from, to, 1, [&](Value* i) {
+        Value* ahead = b_.CreateAdd(i, b_.getInt64(kAhead));
+        PrefetchRow(b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, ahead, I64(ShapeOf(op_->getOperand(2))[0] - 1)),
+                    width);
+        const auto [row, weight] = TakenRow(i);
+        for (int v = 0; v < vectors; ++v) {
+          Value* old = b_.CreateLoad(ops_.RegisterType(element, lanes), sums[v]);
+          Value* sum = ops_.Combine(ElementOps::Fold::kSum, element, old, Weighed(column(row, v), weight, lanes));
+          b_.CreateStore(ops_.Round(element, sum), sums[v]);
+        }
+      });
+      Value* row = b_.CreateMul(target, I64(width));
+      for (int v = 0; v < vectors; ++v) {
+        Value* sum = b_.CreateLoad(ops_.RegisterType(element, lanes), sums[v]);
+        ops_.Store(element, sum, At(pointers_[inputs_], element, column(row, v)), false);
+      }
+    };
+  };
+  Value *blocks = I64(width / kColumns * kColumns), *vectors = I64(width / 16 * 16);
+  For(I64(0), blocks, kColumns, columns(16, kColumns / 16));
+  For(blocks, vectors, 16, columns(16, 1));
+  For(vectors, I64(width), 1, columns(1, 1));
+}
+
+Value* Special::RunEnd(Value* list, int64_t count, Value* from, Value* value) {
+  const auto block = [&](const char* name) { return llvm::BasicBlock::Create(module_.getContext(), name, function_); };
+  llvm::BasicBlock *before = b_.GetInsertBlock(), *bound = block("bound"), *look = block("look"), *end = block("end");
+  b_.CreateBr(bound);
+  b_.SetInsertPoint(bound);
+  llvm::PHINode* i = b_.CreatePHI(b_.getInt64Ty(), 2);
+  i->addIncoming(from, before);
+  b_.CreateCondBr(b_.CreateICmpSLT(i, I64(count)), look, end);
+  b_.SetInsertPoint(look);
+  i->addIncoming(b_.CreateAdd(i, b_.getInt64(1)), look);
+  Value* at = b_.CreateLoad(b_.getInt64Ty(), b_.CreateInBoundsGEP(b_.getInt64Ty(), list, i));
+  b_.CreateCondBr(b_.CreateICmpEQ(at, value), bound, end);
+  b_.SetInsertPoint(end);
+  return i;
 }
 
 // How many of the list's elements, which don't decrease, are less.
@@ -259,7 +328,7 @@ KernelShape Special::SumTaken() {
   auto op = mlir::cast<ir::SumTakenOp>(op_);
   mlir::Type element = ElementOf(op.getResult());
   const Shape dims = ShapeOf(op.getResult());
-  const int64_t rows = dims[0], width = dims[1], count = ShapeOf(op.getTo())[0], x_rows = ShapeOf(op.getX())[0];
+  const int64_t rows = dims[0], width = dims[1], count = ShapeOf(op.getTo())[0];
   const int64_t bytes = rows * width * ElementOps::BytesOf(element);
   const bool sorted = op.getSorted();
   const int64_t blocks = sorted ? std::clamp<int64_t>(bytes / kSortedBlockBytes, 1, kMostSortedBlocks)
@@ -273,18 +342,25 @@ KernelShape Special::SumTaken() {
     Value* ahead =
         b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b_.CreateAdd(i, b_.getInt64(kAhead)), I64(count - 1));
     PrefetchRow(ahead, width);
-    Value* source = Checked(LoadOne(op.getFrom(), 1, i), x_rows);
-    Value* weight = op.getWeights() ? LoadOne(op.getWeights(), 3, i) : nullptr;
-    AddRow(b_.CreateMul(LoadOne(op.getTo(), 2, i), I64(width)), b_.CreateMul(source, I64(width)), weight, width);
+    const auto [source, weight] = TakenRow(i);
+    AddRow(b_.CreateMul(LoadOne(op.getTo(), 2, i), I64(width)), source, weight, width);
   };
+  Value* next = EntryAlloca(b_.getInt64Ty());  // of the taken rows
   For(begin(), end(), 1, [&](Value* item) {
     Value* first = b_.CreateMul(item, I64(block));
     Value* size = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, I64(block), b_.CreateSub(I64(rows), first));
-    Fill(b_.CreateMul(first, I64(width)), b_.CreateMul(size, I64(width)),
-         ops_.Identity(ElementOps::Fold::kSum, element, 1));
-    if (!sorted) return Find(pointers_[2], count, first, size, add);
-    Value* from = CountLess(pointers_[2], count, first);
-    For(from, CountLess(pointers_[2], count, b_.CreateAdd(first, size)), 1, add);
+    if (!sorted) {
+      Fill(b_.CreateMul(first, I64(width)), b_.CreateMul(size, I64(width)),
+           ops_.Identity(ElementOps::Fold::kSum, element, 1));
+      return Find(pointers_[2], count, first, size, add);
+    }
+    b_.CreateStore(CountLess(pointers_[2], count, first), next);
+    For(first, b_.CreateAdd(first, size), 1, [&](Value* target) {
+      Value* from = b_.CreateLoad(b_.getInt64Ty(), next);
+      Value* to = RunEnd(pointers_[2], count, from, target);
+      b_.CreateStore(to, next);
+      SumRows(target, from, to);
+    });
   });
   Finish(false);
   return shape;
