@@ -68,6 +68,12 @@ absl::StatusOr<KernelCode> CodeOf(llvm::Module& module, const std::string& text)
   return code;
 }
 
+std::vector<int64_t> ParametersOf(const KernelNumbers& numbers) {
+  std::vector<int64_t> parameters = numbers.begins;
+  if (numbers.open) parameters.insert(parameters.begin(), *numbers.open);
+  return parameters;
+}
+
 }  // namespace
 
 KernelWriter NestWriter(LoopNest nest, const Tuning& tuning) {
@@ -83,9 +89,9 @@ absl::StatusOr<CompiledKernel> CompileKernel(const KernelWriter& writer) {
   llvm::LLVMContext context;
   llvm::Module module("kernel", context);
   CompiledKernel kernel;
-  KernelNumbers numbers{.open = writer.open};
-  if (writer.open) kernel.parameters = {*writer.open};
+  KernelNumbers numbers{.open = writer.open, .open_begins = true};
   kernel.shape = writer.write(module, numbers);
+  kernel.parameters = ParametersOf(numbers);
   auto code = CodeOf(module, TextOf(module));
   if (!code.ok()) return code.status();
   kernel.code = *std::move(code);
@@ -118,15 +124,16 @@ absl::StatusOr<std::vector<CompiledKernel>> CompileKernelFamily(const std::vecto
     parameters.push_back(it->second);
     for (size_t i = 0; fresh && i < kernels.size(); ++i) kernels[i].parameters.push_back(values[i]);
   }
-  const std::optional<int64_t> open = known.empty() ? writers.front().open : std::nullopt;
+  const bool alike = known.empty();
+  const std::optional<int64_t> open = alike ? writers.front().open : std::nullopt;
   std::string text;
   KernelCode code;
   for (size_t i = 0; i < writers.size(); ++i) {
     llvm::LLVMContext context;
     llvm::Module module("kernel", context);
-    KernelNumbers numbers{{}, parameters, open};
-    if (open) kernels[i].parameters = {*open};
+    KernelNumbers numbers{{}, parameters, open, alike};
     kernels[i].shape = writers[i].write(module, numbers);
+    if (alike) kernels[i].parameters = ParametersOf(numbers);
     if (i > 0) {
       if (TextOf(module) != text) return differ();
       continue;

@@ -24,8 +24,8 @@ constexpr int64_t kSquare = 8;                // is transposed in registers
 
 class Emitter : private NestValues {
  public:
-  Emitter(const LoopNest& nest, llvm::Module& module, const Tuning& tuning, KernelNumbers& numbers)
-      : NestValues(nest, module, tuning.prefetch, numbers), tuning_(tuning), tile_(tuning.tile) {}
+  Emitter(LoopNest nest, llvm::Module& module, const Tuning& tuning, KernelNumbers& numbers)
+      : NestValues(std::move(nest), module, tuning.prefetch, numbers), tuning_(tuning), tile_(tuning.tile) {}
 
   KernelShape Emit();
 
@@ -472,8 +472,9 @@ KernelShape Emitter::Emit() {
     }
     // Not where the output may lie over an input: stores around the cache are then several times slower.
     Expr index = nest_.FullIndex();
-    bool in_place = llvm::any_of(nest_.nodes,
-                                 [&](const NestNode& node) { return node.kind == Kind::kLoad && node.index == index; });
+    bool in_place = llvm::any_of(nest_.nodes, [&](const NestNode& node) {
+      return node.kind == Kind::kLoad && node.index == index && begins_[node.input] == 0;
+    });
     non_temporal_ = !nest_.has_reduce && !varies && !in_place && bytes >= kNonTemporalBytes && inner % 64 == 0 &&
                     max_width_ >= 8 && llvm::all_of(nest_.outputs, [&](const NestOutput& o) {
                       return ElementOps::BytesOf(nest_.nodes[o.node].type) * max_width_ >= 32;

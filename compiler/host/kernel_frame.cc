@@ -29,8 +29,17 @@ Value* KernelFrame::I64(int64_t v) {
   numbers_.asked.push_back(v);
   int parameter = place < numbers_.parameters.size() ? numbers_.parameters[place] : -1;
   if (v == numbers_.open) parameter = 0;
-  if (parameter < 0) return b_.getInt64(v);
-  if (parameters_.size() <= static_cast<size_t>(parameter)) parameters_.resize(parameter + 1);
+  return parameter < 0 ? b_.getInt64(v) : Parameter(parameter);
+}
+
+Value* KernelFrame::Begin(int64_t v) {
+  if (!numbers_.open_begins) return I64(v);
+  numbers_.begins.push_back(v);
+  return Parameter((numbers_.open ? 1 : 0) + numbers_.begins.size() - 1);
+}
+
+Value* KernelFrame::Parameter(size_t parameter) {
+  if (parameters_.size() <= parameter) parameters_.resize(parameter + 1);
   Value*& read = parameters_[parameter];
   if (read == nullptr) {
     llvm::IRBuilder<> at_entry(entry_);

@@ -17,9 +17,13 @@ namespace tpu::host {
 // The numbers in a kernel's code. Code for several sizes is written at each of them; where a number differs, it is read
 // from the step's parameters.
 struct KernelNumbers {
-  std::vector<int64_t> asked;        // all that the code asked for, in order
-  std::vector<int> parameters;       // of each, which parameter it is; -1, or none told: it is the same for all sizes
-  std::optional<int64_t> open = {};  // instead: the number that is the only parameter
+  std::vector<int64_t> asked;   // all that the code asked for, in order
+  std::vector<int> parameters;  // of each, which parameter it is; -1, or none told: it is the same for all sizes
+  // Instead, of code at one size: the number that is a parameter, and, where `open_begins`, after it those that `Begin`
+  // was asked for.
+  std::optional<int64_t> open = {};
+  bool open_begins = false;
+  std::vector<int64_t> begins = {};
 };
 
 class KernelFrame {
@@ -41,6 +45,8 @@ class KernelFrame {
   void CheckRequirement(llvm::Value* holds);
 
   llvm::Value* I64(int64_t v);
+  // Where something begins: kernels that differ in that alone may share their code.
+  llvm::Value* Begin(int64_t v);
   // The number as an operand beside `like`: in each of its lanes.
   llvm::Value* I64(int64_t v, llvm::Value* like);
   llvm::Value* begin() { return function_->getArg(1); }
@@ -57,6 +63,7 @@ class KernelFrame {
 
  private:
   void Report(llvm::Value* wrong, KernelError error);
+  llvm::Value* Parameter(size_t parameter);
 
   KernelNumbers& numbers_;
   llvm::BasicBlock* entry_ = nullptr;

@@ -44,6 +44,27 @@ void NestValues::For(Value* begin, Value* end, int64_t step, const Body& body) {
   });
 }
 
+// Inputs count from the first element of each that is read: slices of one value share their code.
+NestValues::NestValues(LoopNest nest, llvm::Module& module, int64_t prefetch, KernelNumbers& numbers)
+    : KernelFrame(module, nest.inputs.size() + nest.outputs.size(), numbers),
+      nest_(std::move(nest)),
+      prefetch_(prefetch) {
+  begins_.assign(nest_.inputs.size(), INT64_MAX);
+  for (const NestNode& node : nest_.nodes) {
+    if (node.kind == Kind::kLoad) begins_[node.input] = std::min(begins_[node.input], node.index.constant);
+  }
+  std::vector<bool> begun(begins_.size());
+  for (NestNode& node : nest_.nodes) {
+    if (node.kind != Kind::kLoad) continue;
+    int64_t& begin = begins_[node.input];
+    begin = std::max<int64_t>(begin, 0);
+    node.index.constant -= begin;
+    if (begin == 0 || begun[node.input]) continue;
+    begun[node.input] = true;
+    pointers_[node.input] = At(pointers_[node.input], node.type, Begin(begin));
+  }
+}
+
 NestValues::Reduction NestValues::ReductionOf(mlir::Operation* op) const {
   Reduction r;
   r.operand = r.element = mlir::cast<mlir::RankedTensorType>(op->getOperand(0).getType()).getElementType();

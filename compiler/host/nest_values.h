@@ -21,8 +21,7 @@ class NestValues : protected KernelFrame {
  protected:
   using Value = llvm::Value;
 
-  NestValues(const LoopNest& nest, llvm::Module& module, int64_t prefetch, KernelNumbers& numbers)
-      : KernelFrame(module, nest.inputs.size() + nest.outputs.size(), numbers), nest_(nest), prefetch_(prefetch) {}
+  NestValues(LoopNest nest, llvm::Module& module, int64_t prefetch, KernelNumbers& numbers);
 
   // --- reductions ---
   // How one is done: the types of its operand and of its accumulator, and whether it carries an index.
@@ -80,7 +79,7 @@ class NestValues : protected KernelFrame {
   bool IsVector(uint64_t loops) const { return width_ > 1 && nest_.IsVector(loops); }
   void StoreOutputs(const std::function<bool(const NestOutput&)>& which);
 
-  const LoopNest& nest_;
+  LoopNest nest_;
   int64_t prefetch_;  // bytes, see Tuning
   int width_ = 1;
   int pass_ = 0;
@@ -94,6 +93,7 @@ class NestValues : protected KernelFrame {
   llvm::DenseMap<int, Slots> accumulators_;  // block kernels: one element for each position of the block
   Value* block_begin_ = nullptr;
   bool non_temporal_ = false;
+  std::vector<int64_t> begins_;  // of each input: the first element that is read; loads count from there
 
  private:
   llvm::DenseMap<int, int> first_pass_;  // of the loads: the pass that brings them to the cache

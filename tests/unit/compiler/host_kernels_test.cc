@@ -341,6 +341,30 @@ TEST(Index, TheResultsThatAnErrorSpoilsAreKnown) {
   EXPECT_EQ(static_cast<const float*>(outputs[2]->data())[3], 8);
 }
 
+TEST(Slices, OfOneValueShareTheirKernel) {
+  const auto x = Ramp(6 * 64);
+  std::string key;
+  for (const int64_t at : {1, 2, 4}) {  // rows at and at - 1, which is the first that is read
+    const std::string text =
+        absl::StrReplaceAll(R"(func.func @fragment(%x: tensor<6x64xf32>) -> tensor<1x64xf32> {
+      %0 = tpu.slice %x [$A, 0] to [$B, 64] by [1, 1] : (tensor<6x64xf32>) -> tensor<1x64xf32>
+      %1 = tpu.slice %x [$Z, 0] to [$A, 64] by [1, 1] : (tensor<6x64xf32>) -> tensor<1x64xf32>
+      %2 = tpu.sub %0, %1 : tensor<1x64xf32>
+      return %2 : tensor<1x64xf32> })",
+                            {{"$Z", absl::StrCat(at - 1)}, {"$A", absl::StrCat(at)}, {"$B", absl::StrCat(at + 1)}});
+    std::vector<float> want(64);
+    for (int64_t i = 0; i < 64; ++i) want[i] = x[at * 64 + i] - x[(at - 1) * 64 + i];
+    EXPECT_EQ(RunFor<float>(text, {Pack(x)}), want);
+    auto program = CompileText(text);
+    ASSERT_TRUE(program.ok()) << program.status();
+    auto plan = Plan::Parse(program->bytes);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    ASSERT_EQ(plan->kernels.size(), 1u);
+    if (at == 2) key = plan->kernels[0].key;
+    if (at > 2) EXPECT_EQ(plan->kernels[0].key, key);
+  }
+}
+
 TEST(Dot, TransposesAreReadInPlace) {
   for (bool ta : {false, true}) {
     for (bool tb : {false, true}) {
