@@ -95,8 +95,7 @@ struct Maths {
     const float shifted = Fma(clamped, 1.44269504088896341f, magic), whole = shifted - magic;
     const int32_t n = std::bit_cast<int32_t>(shifted) - 0x4B400000;
     const float r = Fma(whole, -1.42860682030941723212e-6f, Fma(whole, -0.693145751953125f, clamped));
-    const float p = Poly(r, 1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f,
-                         5.0000001201e-1f);
+    const float p = Poly(r, 1.3814540027e-3f, 8.3687451126e-3f, 4.1668390787e-2f, 1.6666520399e-1f, 4.9999993432e-1f);
     const auto two_to = [](int32_t k) { return std::bit_cast<float>((k + 127) << 23); };
     const float y = Fma(p, r * r, r) + 1.0f;
     return y * two_to(n >> 1) * two_to(n - (n >> 1));
