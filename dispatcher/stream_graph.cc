@@ -144,7 +144,7 @@ void StreamGraph::replay() {
   for (const Read& r : reads_) {
     slots[r.slot].value = ReadValue(*TensorOver(c10::Storage(r.storage), r.layout).unsafeGetTensorImpl(), r.layout);
   }
-  for (const CapturedRandom& r : calls_.randoms()) calls_.Draw(r, r.generator, slots);
+  for (const CapturedGenerator& g : calls_.generators()) calls_.Draw(g, g.generator, slots);
   const CompileAtOnce compiled;
   calls_.Record(slots, written_slots_, [&](size_t i) {
     if (const auto storage = writes_[i].storage.lock()) {

@@ -14,7 +14,8 @@ class TPUGraph(torch.accelerator.Graph):
 
     Nothing runs while they are captured, and no value can be read. A replay takes what the tensors that were read hold
     then, and writes those that were written; numbers and shapes are those of the capture, random numbers the
-    generator's next. `capture_error_mode` is taken and means nothing. See torch.cuda.CUDAGraph.
+    generator's next, and its state can be set to one that it had in the capture (activation checkpoints do so).
+    `capture_error_mode` is taken and means nothing. See torch.cuda.CUDAGraph.
     """
 
     def capture_begin(self, pool=None, capture_error_mode=None):

@@ -137,27 +137,6 @@ def test_random_numbers_go_on():
     assert found == expected and found[0] != found[1]
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda: torch.tpu.manual_seed(3),
-        lambda: torch.tpu.set_rng_state(torch.tpu.get_rng_state()),
-        lambda: (
-            torch.utils.checkpoint.checkpoint(
-                lambda x: torch.nn.functional.dropout(x.sin()),
-                torch.ones(3, device=DEVICE, requires_grad=True),
-                use_reentrant=False,
-            )
-            .sum()
-            .backward()
-        ),
-    ],
-)
-def test_a_state_that_replays_would_not_set(change):
-    with pytest.raises(RuntimeError, match="can't be set while a graph is captured"):
-        captured(change, warm=0)
-
-
 def test_a_generator_of_its_own():
     generator = torch.Generator(DEVICE).manual_seed(3)
     torch.tpu.TPUGraph().register_generator_state(generator)
