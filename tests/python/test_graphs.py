@@ -1,5 +1,6 @@
 """torch.accelerator.Graph and torch.tpu's graphs: captured once, replayed on what storages hold, as CUDA graphs are."""
 
+import functools
 import threading
 
 import pytest
@@ -201,6 +202,67 @@ def test_a_training_step(optimizer, options):
     found, after = trained(True, optimizer, **options)
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(after, state)
+
+
+def test_additions_to_indexed_elements():
+    def step(x, index, rows):
+        x.grad = None
+        (x[index].sin().sum() + x[:, index].cos().sum() + x[index, index].sum()).backward()
+        rows.index_put_((index,), x.detach()[index], accumulate=True)
+        return x.grad, rows
+
+    index = torch.tensor([1, 1, 0, -1])
+    on_cpu = torch.ones(4, 4, requires_grad=True), index, torch.zeros(4, 4)
+    there = [t.detach().to(DEVICE).requires_grad_(t.requires_grad) for t in on_cpu]
+    graph, results = captured(lambda: step(*there), warm=0)
+    for places in ([1, 1, 0, -1], [2, 2, 2, 2], [0, 1, 2, 3]):
+        for where in (on_cpu[1], there[1]):
+            where.copy_(torch.tensor(places))
+        graph.replay()
+        torch.testing.assert_close([r.cpu() for r in results], list(step(*on_cpu)))
+
+
+CAPTURABLE = ("Adadelta", "Adam", "AdamW", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop")
+OPTIMIZERS = [
+    *((name, {"capturable": True, "foreach": foreach}) for name in CAPTURABLE for foreach in (False, True)),
+    *((name, {"fused": True}) for name in ("Adagrad", "Adam", "AdamW", "SGD")),
+    ("SGD", {"fused": True, "momentum": 0.9, "nesterov": True, "weight_decay": 0.1}),
+    ("Adagrad", {"fused": True, "lr_decay": 0.1, "weight_decay": 0.1}),
+    ("Adagrad", {}),
+    ("Muon", {}),
+]
+
+
+def stepped(optimizer, device, graphed=False, lr=0.1):
+    """A weight after some steps, each at half the rate if that is a tensor."""
+    torch.manual_seed(0)
+    weight = torch.nn.Parameter(torch.randn(4, 3).to(device))
+    weight.grad = torch.zeros_like(weight)
+    step = optimizer([weight], lr=lr).step
+    for i, gradient in enumerate(torch.randn(6, 4, 3)):
+        weight.grad.copy_(gradient)
+        step()
+        if graphed and i == 0:
+            step = captured(step, warm=0)[0].replay
+        if isinstance(lr, torch.Tensor):
+            lr.mul_(0.5)
+    return weight.detach().cpu()
+
+
+@pytest.mark.parametrize(("name", "options"), OPTIMIZERS)
+def test_an_optimizer_steps_as_on_the_cpu(name, options):
+    kind = getattr(torch.optim, name)
+    on_cpu = {key: value for key, value in options.items() if key != "capturable"}
+    expected = stepped(functools.partial(kind, **on_cpu), "cpu")
+    torch.testing.assert_close(stepped(functools.partial(kind, **options), DEVICE, graphed=True), expected)
+
+
+@pytest.mark.parametrize("name", ["Adam", "AdamW", "SGD"])
+def test_replays_take_the_rate_that_a_tensor_holds(name):
+    optimizer = functools.partial(getattr(torch.optim, name), fused=True)
+    expected = stepped(optimizer, "cpu", lr=torch.tensor(0.1))
+    found = stepped(optimizer, DEVICE, graphed=True, lr=torch.tensor(0.1, device=DEVICE))
+    torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.Adafactor])
