@@ -8,6 +8,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "dispatcher/streams.h"
+#include "dispatcher/values.h"
 #include "jit/engine.h"
 
 namespace tpu {
@@ -193,6 +194,9 @@ void CapturedCalls::Record(std::vector<Slot>& slots, absl::Span<const int32_t> w
     results.resize(c.call->results.size());
     current ? current->Record(c.call, operands, absl::MakeSpan(results))
             : window.Record(c.call, operands, absl::MakeSpan(results));
+    if (C10_UNLIKELY(Engine::Get().mode() == Mode::kDebug && current == nullptr)) {
+      for (const ValueRef& result : results) AwaitBuffer(result, c.call->op);
+    }
     for (size_t r = 0; r < results.size(); ++r) slots[c.results_begin + r].value = std::move(results[r]);
     for (; next < written.size() && static_cast<size_t>(written[next]) < c.results_begin + results.size(); ++next) {
       done(next);

@@ -222,6 +222,31 @@ def test_additions_to_indexed_elements():
         torch.testing.assert_close([r.cpu() for r in results], list(step(*on_cpu)))
 
 
+@pytest.mark.parametrize("mode", ["strict", "debug"])
+def test_other_eager_modes(mode):
+    x, y = torch.zeros(3, device=DEVICE), torch.empty(3, device=DEVICE)
+    with torch.tpu.eager_mode(mode):
+        graph, result = captured(lambda: torch.mul(x, 2, out=y).add(1).cumsum(0))
+        for value in (1.0, -3.0):
+            x.fill_(value)
+            graph.replay()
+            assert y.tolist() == [2 * value] * 3
+            assert result.tolist() == [(2 * value + 1) * i for i in (1, 2, 3)]
+    x.fill_(5)
+    graph.replay()
+    assert y.tolist() == [10] * 3
+
+
+def test_a_replay_in_debug_mode_raises_what_goes_wrong_in_it():
+    x, place = torch.ones(3, device=DEVICE), torch.zeros(1, dtype=torch.long, device=DEVICE)
+    graph, _ = captured(lambda: x.index_select(0, place), warm=0)
+    with torch.tpu.eager_mode("debug"):
+        graph.replay()
+        place.fill_(3)
+        with pytest.raises(IndexError, match="out of range"):
+            graph.replay()
+
+
 CAPTURABLE = ("Adadelta", "Adam", "AdamW", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop")
 OPTIMIZERS = [
     *((name, {"capturable": True, "foreach": foreach}) for name in CAPTURABLE for foreach in (False, True)),
