@@ -47,6 +47,11 @@ class StreamCapture final : public Capture, public StorageObserver {
   }
   void OnWrite(TpuStorage& storage) override { See(storage).blank = false; }
   void OnMemory(TpuStorage& storage) override { See(storage).blank = true; }
+  void OnResize(TpuStorage& storage) override {
+    TORCH_CHECK_NOT_IMPLEMENTED(See(storage).made,
+                                "tpu: a tensor from before a graph is captured can't get another size while it is: its "
+                                "replays would find it resized; resize it before");
+  }
   void OnRead(TpuStorage& storage) override {
     Seen& seen = See(storage);
     const TpuStorage::Content content = storage.Unobserved();

@@ -83,6 +83,29 @@ def test_a_storage_resized_meanwhile_is_as_large_as_it_says():
     graph.replay()
 
 
+def test_what_is_made_meanwhile_is_resized():
+    def step(x):
+        y = x * 2
+        y.resize_(7)[4:].fill_(9)
+        part = x + 1
+        part.untyped_storage().resize_(9)  # two elements, and a piece of the third
+        return y, torch.empty(0, device=x.device).set_(part.untyped_storage(), 0, (2,)) + 1
+
+    x = torch.zeros(4, device=DEVICE)
+    graph, results = captured(lambda: step(x), warm=0)
+    for start in (0.0, 5.0):
+        x.copy_(torch.arange(start, start + 4))
+        graph.replay()
+        assert [r.tolist() for r in results] == [r.tolist() for r in step(x.cpu())]
+
+
+def test_what_was_there_before_keeps_its_size():
+    x = torch.ones(3, device=DEVICE)
+    with pytest.raises(NotImplementedError, match="can't get another size"):
+        captured(lambda: x.add_(1).resize_(5), warm=0)
+    assert x.tolist() == [1, 1, 1]
+
+
 def test_inputs_may_lie_otherwise_and_results_are_views():
     x = torch.arange(6.0, device=DEVICE).view(2, 3)
     graph, (columns, part) = captured(lambda: ((x * 2).t(), x[:, 1:]))
