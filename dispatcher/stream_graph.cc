@@ -140,6 +140,7 @@ void StreamGraph::instantiate() { CheckCaptured(); }
 
 void StreamGraph::replay() {
   CheckCaptured();
+  const std::lock_guard<std::mutex> lock(replaying_);
   for (const Read& r : reads_) CheckSize(*r.storage, *r.layout);
   for (const Write& w : writes_) {
     if (const auto storage = w.storage.lock()) CheckSize(*storage, *w.layout);

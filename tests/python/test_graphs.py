@@ -376,6 +376,17 @@ def test_another_thread_goes_on_meanwhile():
     assert results == [[2, 2, 2, 2]]
 
 
+def test_threads_replay_one_after_the_other():
+    x = torch.zeros(2, device=DEVICE)
+    graph, _ = captured(lambda: x.add_(1), warm=0)
+    threads = [threading.Thread(target=lambda: [graph.replay() for _ in range(50)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert x.tolist() == [200, 200]
+
+
 def test_what_a_graph_is_asked_at_the_wrong_time():
     graph = torch.accelerator.Graph()
     for early in (graph.replay, graph.instantiate, graph.capture_end, lambda: graph.debug_dump("/tmp/none")):
