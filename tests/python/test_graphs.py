@@ -245,6 +245,19 @@ def test_additions_to_indexed_elements():
         torch.testing.assert_close([r.cpu() for r in results], list(step(*on_cpu)))
 
 
+@pytest.mark.parametrize(
+    "operation",
+    [lambda x: x.cummax(1), lambda x: x.cummin(0), lambda x: [x.logcumsumexp(1)], lambda x: [torch.linalg.svdvals(x)]],
+)
+def test_operators_that_are_host_kernels(operation):
+    x = torch.zeros(3, 4, device=DEVICE)
+    graph, results = captured(lambda: operation(x), warm=0)
+    for _ in range(2):
+        x.copy_(torch.randn(3, 4))
+        graph.replay()
+        torch.testing.assert_close([r.cpu() for r in results], list(operation(x.cpu())))
+
+
 @pytest.mark.parametrize("mode", ["strict", "debug"])
 def test_other_eager_modes(mode):
     x, y = torch.zeros(3, device=DEVICE), torch.empty(3, device=DEVICE)
