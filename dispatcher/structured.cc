@@ -37,8 +37,7 @@ bool WritesAlone(const c10::FunctionSchema& schema) {
 
 void DoNothing(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
   const Operator& op = Operator::Of(handle);
-  TORCH_CHECK_NOT_IMPLEMENTED(!op.out.empty() || WritesAlone(handle.schema()), "tpu: ", op.name,
-                              " asks for elements");
+  TORCH_CHECK_NOT_IMPLEMENTED(!op.out.empty() || WritesAlone(handle.schema()), "tpu: ", op.name, " asks for elements");
   const auto arguments = torch::jit::pop(*stack, op.kinds.size());
   for (const int out : op.out) {  // one that is still to be given its sizes: by a kernel that does not only do that
     const bool sized = arguments[out].isTensor() && arguments[out].toTensor().sizes() != c10::IntArrayRef{0};

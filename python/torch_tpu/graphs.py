@@ -70,6 +70,7 @@ def make_graphed_callables(callables, sample_args, num_warmup_iters=3, allow_unu
     that it will be called with; for one callable the tuple itself. Modules are changed in place: in the training mode
     that they have now they replay, in the other they run as they did. A backward is that of the latest call. Raises
     RuntimeError where modules have hooks or buffers that require gradients, and where autocast keeps what it casts.
+    Activation checkpoints inside need preserve_rng_state=False: forward and backward are graphs of their own.
     See torch.cuda.make_graphed_callables.
     """
     if torch.is_autocast_enabled("tpu") and torch.is_autocast_cache_enabled():
