@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <memory>
-#include <tuple>
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
-#include "dispatcher/generator.h"
 #include "dispatcher/streams.h"
+#include "dispatcher/values.h"
 #include "jit/engine.h"
 
 namespace tpu {
@@ -16,6 +16,13 @@ namespace {
 
 thread_local Capture* current = nullptr;
 const TensorType kNumber{};  // placeholders of numbers: the call says what they are
+
+void SeedOperands(const std::optional<at::Generator>& generator, c10::DeviceIndex device, uint64_t seed,
+                  uint64_t offset, absl::Span<Operand> seed_and_offset) {
+  if (current != nullptr) return current->AddSeed(PhiloxOf(generator, device), offset, seed_and_offset);
+  seed_and_offset[0].bits = seed;
+  seed_and_offset[1].bits = offset;
+}
 
 }  // namespace
 
@@ -86,27 +93,49 @@ void Capture::Record(const CallRef& call, absl::Span<const Operand> given, absl:
   calls.push_back(std::move(captured));
 }
 
-void Capture::AddSeed(const std::optional<at::Generator>& generator, uint64_t counters, c10::DeviceIndex device,
-                      absl::Span<Operand> seed_and_offset) {
-  CapturedRandom random{.generator = generator, .counters = counters};
-  const at::Generator& source = generator ? *generator : DefaultGenerator(device);
-  for (const auto& [input, index] : generators_) {
-    if (SameState(source, input)) random.generator_input = index;
+Capture::Source& Capture::Find(const PhiloxGenerator& generator) {
+  for (Source& s : sources_) {
+    if (generator.SharesStateWith(PhiloxOf(s.generator, device_))) return s;
   }
+  static std::atomic<uint64_t> origins{0};
+  const uint64_t origin = kCapturedOffsets | origins.fetch_add(1) * kOffsetsOfOne;
+  Source made{at::Generator(generator.graphsafe_get_state()), origin, {generator.current_seed(), origin}, {}};
+  for (const auto& [input, index] : inputs_) {
+    if (SameState(made.generator, input)) made.captured.input = index;
+  }
+  // A compiled graph draws from what is the default one when it is called.
+  if (stream() != nullptr || !SameState(made.generator, DefaultGenerator(device_))) {
+    made.captured.generator = made.generator;
+  }
+  return sources_.emplace_back(std::move(made));
+}
+
+std::vector<CapturedGenerator> Capture::TakeGenerators() {
+  std::vector<CapturedGenerator> taken;
+  for (Source& s : sources_) {
+    s.captured.counters = s.state.offset - s.origin;
+    taken.push_back(std::move(s.captured));
+  }
+  return taken;
+}
+
+void Capture::AddSeed(const PhiloxGenerator& generator, uint64_t offset, absl::Span<Operand> seed_and_offset) {
+  Source& source = Find(generator);
+  CapturedRandom random{.offset = offset - source.origin};
   for (Operand& o : seed_and_offset) {
     ValueRef value = NewPlaceholder(kNumber);
     o.value = value.get();
     const int32_t slot = NewSlot(std::move(value));
     if (random.seed_slot < 0) random.seed_slot = slot;
   }
-  randoms.push_back(std::move(random));
+  source.captured.randoms.push_back(random);
 }
 
 // Calls whose results nobody reads go; of the others is found out after which one each value is needed no more.
 CapturedCalls::CapturedCalls(Capture& capture, absl::Span<const int32_t> wanted)
     : device_(capture.device()),
       operands_(std::move(capture.operands)),
-      randoms_(std::move(capture.randoms)),
+      generators_(capture.TakeGenerators()),
       used_(capture.constants.size()) {
   for (size_t s = 0; s < capture.constants.size(); ++s) {
     if (capture.constants[s]) constants_.emplace_back(s, std::move(capture.constants[s]));
@@ -137,12 +166,15 @@ std::vector<CapturedCalls::Slot> CapturedCalls::Slots() const {
   return slots;
 }
 
-void CapturedCalls::Draw(const CapturedRandom& random, const std::optional<at::Generator>& generator,
+void CapturedCalls::Draw(const CapturedGenerator& captured, const at::Generator& generator,
                          std::vector<Slot>& slots) const {
-  std::array<Operand, 2> numbers;
-  DrawSeed(generator, random.counters, device_, absl::MakeSpan(numbers));
-  for (size_t i = 0; i < numbers.size(); ++i) {
-    slots[random.seed_slot + i] = {ValueRef(numbers[i].value), numbers[i].bits};
+  const auto [seed, first] = ReservePhilox(generator, captured.counters, device_);
+  for (const CapturedRandom& r : captured.randoms) {
+    std::array<Operand, 2> numbers;
+    SeedOperands(generator, device_, seed, first + r.offset, absl::MakeSpan(numbers));
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      slots[r.seed_slot + i] = {ValueRef(numbers[i].value), numbers[i].bits};
+    }
   }
 }
 
@@ -162,6 +194,9 @@ void CapturedCalls::Record(std::vector<Slot>& slots, absl::Span<const int32_t> w
     results.resize(c.call->results.size());
     current ? current->Record(c.call, operands, absl::MakeSpan(results))
             : window.Record(c.call, operands, absl::MakeSpan(results));
+    if (C10_UNLIKELY(Engine::Get().mode() == Mode::kDebug && current == nullptr)) {
+      for (const ValueRef& result : results) AwaitBuffer(result, c.call->op);
+    }
     for (size_t r = 0; r < results.size(); ++r) slots[c.results_begin + r].value = std::move(results[r]);
     for (; next < written.size() && static_cast<size_t>(written[next]) < c.results_begin + results.size(); ++next) {
       done(next);
@@ -183,8 +218,8 @@ void RecordCall(c10::DeviceIndex device, const CallRef& call, absl::Span<const O
 
 void DrawSeed(const std::optional<at::Generator>& generator, uint64_t counters, c10::DeviceIndex device,
               absl::Span<Operand> seed_and_offset) {
-  if (current != nullptr) return current->AddSeed(generator, counters, device, seed_and_offset);
-  std::tie(seed_and_offset[0].bits, seed_and_offset[1].bits) = ReservePhilox(generator, counters, device);
+  const auto [seed, offset] = ReservePhilox(generator, counters, device);
+  SeedOperands(generator, device, seed, offset, seed_and_offset);
 }
 
 }  // namespace tpu

@@ -2,7 +2,8 @@
 // position in the program alone, never on mode, tier or where a fragment was cut.
 //
 // One default generator a device, made without creating the device; torch.Generator('tpu') makes others. State is 16
-// bytes: seed, offset (little-endian, as DTensor expects). Any thread, under GeneratorImpl::mutex_.
+// bytes: seed, offset (little-endian, as DTensor expects). Any thread, under GeneratorImpl::mutex_. A thread that
+// captures has states of its own (capture.h): whatever it does there, each replay does to what the state is then.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -25,10 +26,10 @@ class PhiloxGenerator final : public c10::GeneratorImpl {
   static c10::DeviceType device_type() { return c10::kPrivateUse1; }
 
   void set_current_seed(uint64_t seed) override;
-  uint64_t current_seed() const override { return state_->seed; }
-  uint64_t seed() override;  // draws a new one from the system
+  uint64_t current_seed() const override { return state_->seed; }  // which captures can't set
+  uint64_t seed() override;                                        // draws a new one from the system
   void set_offset(uint64_t offset) override;
-  uint64_t get_offset() const override { return state_->offset; }
+  uint64_t get_offset() const override { return state().offset; }
   void set_state(const c10::TensorImpl& state) override;
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override;
   // The state itself, shared, instead of a copy of its bytes: what torch.compile's graphs carry.
@@ -42,6 +43,8 @@ class PhiloxGenerator final : public c10::GeneratorImpl {
 
  private:
   PhiloxGenerator* clone_impl() const override;
+  State& state() const;  // this thread's capture's, if it has one
+  void SetState(const State& new_state);
 
   std::shared_ptr<State> state_;
 };
@@ -52,8 +55,10 @@ const at::Generator& DefaultGenerator(int device);
 // Whether both take their numbers from one and the same state.
 bool SameState(const at::Generator& a, const at::Generator& b);
 
-// (seed, first counter) for a random operation that uses `counters` counters: from `generator`, else from the default
-// generator of `device` (< 0: the current one).
+// `generator`, or else the default one of `device` (< 0: the current one).
+PhiloxGenerator& PhiloxOf(const std::optional<at::Generator>& generator, int device);
+
+// (seed, first counter) for a random operation that uses `counters` counters of PhiloxOf(generator, device).
 std::pair<uint64_t, uint64_t> ReservePhilox(const std::optional<at::Generator>& generator, uint64_t counters,
                                             int device = -1);
 

@@ -162,8 +162,8 @@ std::vector<CapturedCalls::Slot> CapturedGraph::Fill(std::vector<GraphInput>& in
       if (!kept_[i]) in.tensor.reset();
     }
   }
-  for (const CapturedRandom& r : calls_.randoms()) {
-    calls_.Draw(r, r.generator_input >= 0 ? inputs[r.generator_input].generator : r.generator, slots);
+  for (const CapturedGenerator& g : calls_.generators()) {
+    calls_.Draw(g, g.input >= 0 ? inputs[g.input].generator : g.generator, slots);
   }
   return slots;
 }

@@ -172,8 +172,8 @@ bool Record(Operator& op, Collected& collected, torch::jit::Stack* stack) {
   }
   absl::InlinedVector<ValueRef, 4> results(s->call->results.size());
   RecordCall(collected.device, s->call, collected.operands, absl::MakeSpan(results));
-  const bool checks = op.check_errors >= 0 && arguments[op.check_errors].toBool() && Capture::Current() == nullptr;
-  if (C10_UNLIKELY(checks || Engine::Get().mode() == Mode::kDebug)) {
+  const bool checks = op.check_errors >= 0 && arguments[op.check_errors].toBool();
+  if (C10_UNLIKELY(checks || Engine::Get().mode() == Mode::kDebug) && Capture::Current() == nullptr) {
     for (const ValueRef& result : results) AwaitBuffer(result, op.name);
   }
   size_t next = 0;

@@ -142,6 +142,10 @@ at::Tensor Flip(const at::Tensor& self, at::IntArrayRef dims) {
   return at::empty_like(self, at::MemoryFormat::Preserve);
 }
 
+at::Tensor LogCumulativeSum(const at::Tensor& self, int64_t) {  // has no inference of PyTorch's at all
+  return at::empty_like(self, at::MemoryFormat::Contiguous);
+}
+
 at::Tensor IndexSelect(const at::Tensor& self, int64_t dim, const at::Tensor& index) {
   CheckPlain(self.dim() > 0 && index.dim() == 1 &&
              (index.scalar_type() == c10::kLong || index.scalar_type() == c10::kInt) && dim >= 0 && dim < self.dim() &&
@@ -492,6 +496,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse3, m) {
   m.impl("_embedding_bag_dense_backward", &EmbeddingBagBackward);
   m.impl("_embedding_bag_forward_only", &EmbeddingBag);
   m.impl("_grouped_mm", &GroupedProduct);
+  m.impl("_logcumsumexp", &LogCumulativeSum);
   m.impl("_prelu_kernel", &ParametricRelu);
   m.impl("_prelu_kernel_backward", &ParametricReluBackward);
   m.impl("_scaled_dot_product_flash_attention_for_cpu", &Attention);

@@ -6,14 +6,11 @@
 #include <atomic>
 #include <cstdint>
 #include <limits>
-#include <string>
 #include <typeinfo>
 
 #include "dispatcher/allocator.h"
-#include "dispatcher/errors.h"
 #include "dispatcher/streams.h"
 #include "dispatcher/values.h"
-#include "jit/engine.h"
 
 namespace tpu {
 namespace {
@@ -101,18 +98,19 @@ void TpuStorage::Resize(size_t bytes) {
   if (bytes == nbytes()) return;
   TORCH_CHECK(bytes <= std::numeric_limits<int64_t>::max(), "tpu: no storage has ", bytes, " bytes");
   const c10::DeviceIndex device = this->device().index();
-  ValueRef grown;
-  const Layout* layout = nullptr;
-  if (this->layout() != nullptr && bytes > 0) {
-    const ValueRef old = RowMajorValue(*this);
-    const BufferRef& source = AwaitBuffer(old, "resize_");
-    layout = InternLayout(c10::ScalarType::Byte, {static_cast<int64_t>(bytes)});
-    MakeValueOrRaise(device, layout->type, nullptr);  // where the device has no room, the host isn't asked for it
-    std::string content(bytes, '\0');
-    ThrowIfError(Engine::Get().device(device).CopyToHost(source, content.data(), std::min(bytes, nbytes())));
-    grown = MakeReadyValue(layout, device, content.data());
+  Content resized;
+  if (const Layout* const layout = this->layout(); layout != nullptr && bytes > 0) {
+    if (C10_UNLIKELY(observed()) && observer != nullptr) observer->OnResize(*this);
+    const c10::Storage other(Make(bytes, device));
+    const size_t element = c10::elementSize(layout->scalar_type), kept = std::min(bytes, nbytes());
+    const bool whole = bytes % element == 0 && nbytes() % element == 0;
+    const Layout* const part = whole ? InternLayout(layout->scalar_type, {static_cast<int64_t>(kept / element)})
+                                     : InternLayout(c10::ScalarType::Byte, {static_cast<int64_t>(kept)});
+    const at::Tensor from = TensorOver(c10::Storage(c10::intrusive_ptr<TpuStorage>::reclaim_copy(this)), part);
+    WriteValue(*TensorOver(other, part).unsafeGetTensorImpl(), ReadValue(*from.unsafeGetTensorImpl()));
+    resized = Of(*other.unsafeGetStorageImpl()).content();
   }
-  Set(std::move(grown), layout);
+  Set(std::move(resized.value), resized.layout);
   set_data_ptr_noswap(MakeDataPtr(bytes, device));
   set_nbytes(bytes);
 }

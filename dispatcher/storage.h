@@ -34,6 +34,8 @@ class StorageObserver {
   virtual void OnWrite(TpuStorage& storage) = 0;
   // Before a storage that nothing was written to gets memory, in order to be read.
   virtual void OnMemory(TpuStorage& storage) = 0;
+  // Before a storage that something was written to gets another size, but none.
+  virtual void OnResize(TpuStorage& storage) = 0;
 
  protected:
   ~StorageObserver() = default;
@@ -76,7 +78,7 @@ class TpuStorage final : public c10::StorageImpl {
   // What FindOverlaps remembers of the call that writes it.
   uint64_t mark() const { return mark_.load(std::memory_order_relaxed); }
   void set_mark(uint64_t mark) { mark_.store(mark, std::memory_order_relaxed); }
-  // Keeps the bytes that remain; what is new is uninitialised. Reads.
+  // Keeps the bytes that remain; what is new is uninitialised.
   void Resize(size_t bytes);
 
   // For the observer itself: tells nobody.

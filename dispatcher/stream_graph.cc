@@ -47,6 +47,11 @@ class StreamCapture final : public Capture, public StorageObserver {
   }
   void OnWrite(TpuStorage& storage) override { See(storage).blank = false; }
   void OnMemory(TpuStorage& storage) override { See(storage).blank = true; }
+  void OnResize(TpuStorage& storage) override {
+    TORCH_CHECK_NOT_IMPLEMENTED(See(storage).made,
+                                "tpu: a tensor from before a graph is captured can't get another size while it is: its "
+                                "replays would find it resized; resize it before");
+  }
   void OnRead(TpuStorage& storage) override {
     Seen& seen = See(storage);
     const TpuStorage::Content content = storage.Unobserved();
@@ -135,6 +140,7 @@ void StreamGraph::instantiate() { CheckCaptured(); }
 
 void StreamGraph::replay() {
   CheckCaptured();
+  const std::lock_guard<std::mutex> lock(replaying_);
   for (const Read& r : reads_) CheckSize(*r.storage, *r.layout);
   for (const Write& w : writes_) {
     if (const auto storage = w.storage.lock()) CheckSize(*storage, *w.layout);
@@ -144,7 +150,7 @@ void StreamGraph::replay() {
   for (const Read& r : reads_) {
     slots[r.slot].value = ReadValue(*TensorOver(c10::Storage(r.storage), r.layout).unsafeGetTensorImpl(), r.layout);
   }
-  for (const CapturedRandom& r : calls_.randoms()) calls_.Draw(r, r.generator, slots);
+  for (const CapturedGenerator& g : calls_.generators()) calls_.Draw(g, g.generator, slots);
   const CompileAtOnce compiled;
   calls_.Record(slots, written_slots_, [&](size_t i) {
     if (const auto storage = writes_[i].storage.lock()) {

@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -58,6 +59,7 @@ class StreamGraph final : public at::GraphImplInterface {
   std::unique_ptr<StreamCapture> capture_;  // while it captures
   bool captured_ = false;
   at::MempoolId_t pool_{0, 0};
+  std::mutex replaying_;  // one replay takes what the one before it wrote, on whichever thread
   CapturedCalls calls_;
   std::vector<Read> reads_;
   std::vector<Write> writes_;

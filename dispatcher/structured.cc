@@ -27,9 +27,17 @@ namespace {
 constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse3);
 thread_local bool inferring = false;
 
+// What is written stays as large as it is, and there is nothing else to infer: optimizers' steps, cummax's kernel.
+bool WritesAlone(const c10::FunctionSchema& schema) {
+  if (!schema.returns().empty() || schema.name().rfind("aten::", 0) != 0) return false;
+  return std::any_of(schema.arguments().begin(), schema.arguments().end(), [](const c10::Argument& a) {
+    return a.alias_info() != nullptr && a.alias_info()->isWrite() && !a.is_out();
+  });
+}
+
 void DoNothing(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
   const Operator& op = Operator::Of(handle);
-  TORCH_CHECK_NOT_IMPLEMENTED(!op.out.empty(), "tpu: ", op.name, " asks for elements");
+  TORCH_CHECK_NOT_IMPLEMENTED(!op.out.empty() || WritesAlone(handle.schema()), "tpu: ", op.name, " asks for elements");
   const auto arguments = torch::jit::pop(*stack, op.kinds.size());
   for (const int out : op.out) {  // one that is still to be given its sizes: by a kernel that does not only do that
     const bool sized = arguments[out].isTensor() && arguments[out].toTensor().sizes() != c10::IntArrayRef{0};
@@ -64,7 +72,7 @@ bool HasStructuredKernel(const c10::OperatorHandle& op) {
 bool IsStructured(const c10::OperatorHandle& op) {
   using Key = c10::DispatchKey;
   const auto has = [&op](Key key) { return op.hasKernelForDispatchKey(key); };
-  if (has(Key::PrivateUse3) || HasStructuredKernel(op)) return true;
+  if (has(Key::PrivateUse3) || HasStructuredKernel(op) || WritesAlone(op.schema())) return true;
   const bool lists = op.schema().name().rfind("aten::_foreach_", 0) == 0;  // taken apart, for devices without a kernel
   return has(Key::CompositeExplicitAutograd) && !has(Key::CPU) && (lists || has(Key::Meta));
 }

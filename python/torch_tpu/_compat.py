@@ -23,6 +23,7 @@ def apply():
         {
             "safetensors.torch": _safetensors_by_way_of_the_cpu,
             "accelerate.state": _ranks_of_accelerate_work_together,
+            "transformers.utils.import_utils": _transformers_sees_captures,
         }
     )
 
@@ -160,6 +161,17 @@ def _ranks_of_accelerate_work_together(module):
         return backend or "cpu:gloo,tpu:tpu", module.DistributedType.MULTI_GPU  # of its types the one for any device
 
     module.PartialState._prepare_backend = _prepare_backend
+
+
+def _transformers_sees_captures(module):
+    """While a stream of CUDA or XPU is captured its models leave out what reads values."""
+    original = module.is_cuda_stream_capturing
+
+    @functools.wraps(original)
+    def is_cuda_stream_capturing():
+        return _C.is_capturing() or original()
+
+    module.is_cuda_stream_capturing = is_cuda_stream_capturing
 
 
 def _processes_by_way_of_the_cpu():

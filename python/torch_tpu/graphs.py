@@ -14,7 +14,8 @@ class TPUGraph(torch.accelerator.Graph):
 
     Nothing runs while they are captured, and no value can be read. A replay takes what the tensors that were read hold
     then, and writes those that were written; numbers and shapes are those of the capture, random numbers the
-    generator's next. `capture_error_mode` is taken and means nothing. See torch.cuda.CUDAGraph.
+    generator's next, and its state can be set to one that it had in the capture (activation checkpoints do so).
+    `capture_error_mode` is taken and means nothing. See torch.cuda.CUDAGraph.
     """
 
     def capture_begin(self, pool=None, capture_error_mode=None):
@@ -69,6 +70,7 @@ def make_graphed_callables(callables, sample_args, num_warmup_iters=3, allow_unu
     that it will be called with; for one callable the tuple itself. Modules are changed in place: in the training mode
     that they have now they replay, in the other they run as they did. A backward is that of the latest call. Raises
     RuntimeError where modules have hooks or buffers that require gradients, and where autocast keeps what it casts.
+    Activation checkpoints inside need preserve_rng_state=False: forward and backward are graphs of their own.
     See torch.cuda.make_graphed_callables.
     """
     if torch.is_autocast_enabled("tpu") and torch.is_autocast_cache_enabled():

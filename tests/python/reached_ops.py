@@ -252,7 +252,6 @@ SAMPLES = {
 
 # Operators that run as host kernels on a device whose memory has no addresses, and why.
 ON_THE_HOST = {
-    "_fused_sgd_": "its lowering declines this form",
     "polar": "no lowering: complex arithmetic",
 }
 # Operators that the embedded device runs by kernels of its own and reads at once: they are in no fragment there.

@@ -1,5 +1,6 @@
 """torch.accelerator.Graph and torch.tpu's graphs: captured once, replayed on what storages hold, as CUDA graphs are."""
 
+import functools
 import threading
 
 import pytest
@@ -82,6 +83,29 @@ def test_a_storage_resized_meanwhile_is_as_large_as_it_says():
     graph.replay()
 
 
+def test_what_is_made_meanwhile_is_resized():
+    def step(x):
+        y = x * 2
+        y.resize_(7)[4:].fill_(9)
+        part = x + 1
+        part.untyped_storage().resize_(9)  # two elements, and a piece of the third
+        return y, torch.empty(0, device=x.device).set_(part.untyped_storage(), 0, (2,)) + 1
+
+    x = torch.zeros(4, device=DEVICE)
+    graph, results = captured(lambda: step(x), warm=0)
+    for start in (0.0, 5.0):
+        x.copy_(torch.arange(start, start + 4))
+        graph.replay()
+        assert [r.tolist() for r in results] == [r.tolist() for r in step(x.cpu())]
+
+
+def test_what_was_there_before_keeps_its_size():
+    x = torch.ones(3, device=DEVICE)
+    with pytest.raises(NotImplementedError, match="can't get another size"):
+        captured(lambda: x.add_(1).resize_(5), warm=0)
+    assert x.tolist() == [1, 1, 1]
+
+
 def test_inputs_may_lie_otherwise_and_results_are_views():
     x = torch.arange(6.0, device=DEVICE).view(2, 3)
     graph, (columns, part) = captured(lambda: ((x * 2).t(), x[:, 1:]))
@@ -135,27 +159,6 @@ def test_random_numbers_go_on():
         graph.replay()
         found.append(drawn.tolist())
     assert found == expected and found[0] != found[1]
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda: torch.tpu.manual_seed(3),
-        lambda: torch.tpu.set_rng_state(torch.tpu.get_rng_state()),
-        lambda: (
-            torch.utils.checkpoint.checkpoint(
-                lambda x: torch.nn.functional.dropout(x.sin()),
-                torch.ones(3, device=DEVICE, requires_grad=True),
-                use_reentrant=False,
-            )
-            .sum()
-            .backward()
-        ),
-    ],
-)
-def test_a_state_that_replays_would_not_set(change):
-    with pytest.raises(RuntimeError, match="can't be set while a graph is captured"):
-        captured(change, warm=0)
 
 
 def test_a_generator_of_its_own():
@@ -224,6 +227,105 @@ def test_a_training_step(optimizer, options):
     torch.testing.assert_close(after, state)
 
 
+def test_additions_to_indexed_elements():
+    def step(x, index, rows):
+        x.grad = None
+        (x[index].sin().sum() + x[:, index].cos().sum() + x[index, index].sum()).backward()
+        rows.index_put_((index,), x.detach()[index], accumulate=True)
+        return x.grad, rows
+
+    index = torch.tensor([1, 1, 0, -1])
+    on_cpu = torch.ones(4, 4, requires_grad=True), index, torch.zeros(4, 4)
+    there = [t.detach().to(DEVICE).requires_grad_(t.requires_grad) for t in on_cpu]
+    graph, results = captured(lambda: step(*there), warm=0)
+    for places in ([1, 1, 0, -1], [2, 2, 2, 2], [0, 1, 2, 3]):
+        for where in (on_cpu[1], there[1]):
+            where.copy_(torch.tensor(places))
+        graph.replay()
+        torch.testing.assert_close([r.cpu() for r in results], list(step(*on_cpu)))
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [lambda x: x.cummax(1), lambda x: x.cummin(0), lambda x: [x.logcumsumexp(1)], lambda x: [torch.linalg.svdvals(x)]],
+)
+def test_operators_that_are_host_kernels(operation):
+    x = torch.zeros(3, 4, device=DEVICE)
+    graph, results = captured(lambda: operation(x), warm=0)
+    for _ in range(2):
+        x.copy_(torch.randn(3, 4))
+        graph.replay()
+        torch.testing.assert_close([r.cpu() for r in results], list(operation(x.cpu())))
+
+
+@pytest.mark.parametrize("mode", ["strict", "debug"])
+def test_other_eager_modes(mode):
+    x, y = torch.zeros(3, device=DEVICE), torch.empty(3, device=DEVICE)
+    with torch.tpu.eager_mode(mode):
+        graph, result = captured(lambda: torch.mul(x, 2, out=y).add(1).cumsum(0))
+        for value in (1.0, -3.0):
+            x.fill_(value)
+            graph.replay()
+            assert y.tolist() == [2 * value] * 3
+            assert result.tolist() == [(2 * value + 1) * i for i in (1, 2, 3)]
+    x.fill_(5)
+    graph.replay()
+    assert y.tolist() == [10] * 3
+
+
+def test_a_replay_in_debug_mode_raises_what_goes_wrong_in_it():
+    x, place = torch.ones(3, device=DEVICE), torch.zeros(1, dtype=torch.long, device=DEVICE)
+    graph, _ = captured(lambda: x.index_select(0, place), warm=0)
+    with torch.tpu.eager_mode("debug"):
+        graph.replay()
+        place.fill_(3)
+        with pytest.raises(IndexError, match="out of range"):
+            graph.replay()
+
+
+CAPTURABLE = ("Adadelta", "Adam", "AdamW", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop")
+OPTIMIZERS = [
+    *((name, {"capturable": True, "foreach": foreach}) for name in CAPTURABLE for foreach in (False, True)),
+    *((name, {"fused": True}) for name in ("Adagrad", "Adam", "AdamW", "SGD")),
+    ("SGD", {"fused": True, "momentum": 0.9, "nesterov": True, "weight_decay": 0.1}),
+    ("Adagrad", {"fused": True, "lr_decay": 0.1, "weight_decay": 0.1}),
+    ("Adagrad", {}),
+    ("Muon", {}),
+]
+
+
+def stepped(optimizer, device, graphed=False, lr=0.1):
+    """A weight after some steps, each at half the rate if that is a tensor."""
+    torch.manual_seed(0)
+    weight = torch.nn.Parameter(torch.randn(4, 3).to(device))
+    weight.grad = torch.zeros_like(weight)
+    step = optimizer([weight], lr=lr).step
+    for i, gradient in enumerate(torch.randn(6, 4, 3)):
+        weight.grad.copy_(gradient)
+        step()
+        if graphed and i == 0:
+            step = captured(step, warm=0)[0].replay
+        if isinstance(lr, torch.Tensor):
+            lr.mul_(0.5)
+    return weight.detach().cpu()
+
+
+@pytest.mark.parametrize(("name", "options"), OPTIMIZERS)
+def test_an_optimizer_steps_as_on_the_cpu(name, options):
+    kind = getattr(torch.optim, name)
+    on_cpu = {key: value for key, value in options.items() if key != "capturable"}
+    expected = stepped(functools.partial(kind, **on_cpu), "cpu")
+    torch.testing.assert_close(stepped(functools.partial(kind, **options), DEVICE, graphed=True), expected)
+
+
+@pytest.mark.parametrize("name", ["Adam", "AdamW", "SGD"])
+def test_replays_take_the_rate_that_a_tensor_holds(name):
+    optimizer = functools.partial(getattr(torch.optim, name), fused=True)
+    expected = stepped(optimizer, "cpu", lr=torch.tensor(0.1))
+    found = stepped(optimizer, DEVICE, graphed=True, lr=torch.tensor(0.1, device=DEVICE))
+    torch.testing.assert_close(found, expected)
+
+
 @pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.Adafactor])
 def test_a_step_that_counts_on_the_cpu_is_refused(kind):
     weight = torch.nn.Parameter(torch.ones(3, device=DEVICE))
@@ -285,6 +387,17 @@ def test_another_thread_goes_on_meanwhile():
         thread.start()
         thread.join()
     assert results == [[2, 2, 2, 2]]
+
+
+def test_threads_replay_one_after_the_other():
+    x = torch.zeros(2, device=DEVICE)
+    graph, _ = captured(lambda: x.add_(1), warm=0)
+    threads = [threading.Thread(target=lambda: [graph.replay() for _ in range(50)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert x.tolist() == [200, 200]
 
 
 def test_what_a_graph_is_asked_at_the_wrong_time():

@@ -104,6 +104,41 @@ def test_greedy_decoding_with_a_cache(kind, metrics):
     assert torch.tpu.explain().uncaptured_graphs == {}
 
 
+def test_a_captured_training_step_with_checkpoints():
+    from transformers import LlamaForCausalLM
+
+    model = LlamaForCausalLM(llama_config()).train()
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    batches = torch.randint(50, (4, 2, 9))
+
+    def losses(model, device):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, fused=True)
+        tokens = torch.empty_like(batches[0], device=device)
+
+        def train():
+            optimizer.zero_grad()
+            loss = model(input_ids=tokens, labels=tokens, use_cache=False).loss
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        graph = None
+        for batch in batches:
+            tokens.copy_(batch)
+            if graph is None:
+                loss = train()
+            else:
+                graph.replay()
+            yield loss.item()
+            if graph is None and device == "tpu":
+                graph = torch.accelerator.Graph()
+                with graph:
+                    loss = train()
+
+    expected = list(losses(copy.deepcopy(model), "cpu"))
+    torch.testing.assert_close(list(losses(model.to("tpu"), "tpu")), expected)
+
+
 def test_an_encoder_in_evaluation_with_padding():
     layer = torch.nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
     model = torch.nn.TransformerEncoder(layer, 2).eval()
