@@ -5,10 +5,6 @@
 #include <cstring>
 #include <type_traits>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 #include "runtime/host/narrow_float.h"
 
 namespace tpu {
@@ -18,29 +14,6 @@ using host::BFloat16;
 
 constexpr int64_t kBlock = 1024;  // elements accumulated at a time: they stay in the first-level cache
 
-#if defined(__x86_64__)
-__attribute__((target("avx,f16c"))) void WidenF16c(const _Float16* in, float* out, int64_t n) {
-  int64_t i = 0;
-  for (; i + 8 <= n; i += 8) {
-    _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in + i))));
-  }
-  for (; i < n; ++i) out[i] = _cvtsh_ss(std::bit_cast<uint16_t>(in[i]));
-}
-
-__attribute__((target("avx,f16c"))) void NarrowF16c(const float* in, _Float16* out, int64_t n) {
-  int64_t i = 0;
-  for (; i + 8 <= n; i += 8) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i), _mm256_cvtps_ph(_mm256_loadu_ps(in + i), 0));
-  }
-  for (; i < n; ++i) out[i] = std::bit_cast<_Float16>(static_cast<uint16_t>(_cvtss_sh(in[i], 0)));
-}
-
-bool HasF16c() {
-  static const bool has = __builtin_cpu_supports("f16c") && __builtin_cpu_supports("avx");
-  return has;
-}
-#endif
-
 // The type that elements of T are accumulated in.
 template <typename T>
 using Accumulator = std::conditional_t<std::is_same_v<T, _Float16> || std::is_same_v<T, BFloat16>, float, T>;
@@ -49,12 +22,9 @@ template <typename T, typename A>
 void Load(const T* in, A* out, int64_t n) {
   if constexpr (std::is_same_v<T, A>) {
     std::memcpy(out, in, n * sizeof(T));
+  } else if constexpr (std::is_same_v<T, _Float16>) {
+    host::Widen(in, static_cast<size_t>(n), out);
   } else {
-#if defined(__x86_64__)
-    if constexpr (std::is_same_v<T, _Float16>) {
-      if (HasF16c()) return WidenF16c(in, out, n);
-    }
-#endif
     for (int64_t i = 0; i < n; ++i) out[i] = static_cast<A>(in[i]);
   }
 }
@@ -63,12 +33,9 @@ template <typename T, typename A>
 void Store(const A* in, T* out, int64_t n) {
   if constexpr (std::is_same_v<T, A>) {
     if (in != out) std::memcpy(out, in, n * sizeof(T));
+  } else if constexpr (std::is_same_v<T, _Float16>) {
+    host::Narrow(in, static_cast<size_t>(n), out);
   } else {
-#if defined(__x86_64__)
-    if constexpr (std::is_same_v<T, _Float16>) {
-      if (HasF16c()) return NarrowF16c(in, out, n);
-    }
-#endif
     for (int64_t i = 0; i < n; ++i) out[i] = static_cast<T>(in[i]);
   }
 }

@@ -19,6 +19,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
+#include "runtime/machine.h"
 
 namespace tpu {
 namespace {
@@ -174,8 +175,7 @@ __attribute__((target("avx2,fma"), flatten)) void FillWithFma(const Parameters& 
 
 template <Draw kDraw, typename T>
 void Fill(const Parameters& p, at::Tensor& t) {
-  static const bool fma = __builtin_cpu_supports("fma") && __builtin_cpu_supports("avx2");
-  const auto fill = fma ? FillWithFma<kDraw, T> : FillChunk<Maths<false>, kDraw, T>;
+  const auto fill = UsableInstructions().avx2 ? FillWithFma<kDraw, T> : FillChunk<Maths<false>, kDraw, T>;
   T* out = t.mutable_data_ptr<T>();
   const int64_t n = t.numel();
   at::parallel_for(0, (n + kChunk - 1) / kChunk, 16, [&](int64_t first, int64_t last) {

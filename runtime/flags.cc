@@ -59,6 +59,10 @@ const Declaration kDeclarations[] = {
      "threads that the embedded device computes with; 0: one for each core that the process may use (affinity, "
      "control groups); under torchrun its share",
      Integer{&Flags::threads, 0}},
+    {"TORCH_TPU_INSTRUCTIONS", "all",
+     "what the embedded device uses of the processor's instructions: 'all', or those of a level at most: 'x86-64-v4' "
+     "(AVX-512), 'x86-64-v3' (AVX2), 'x86-64-v2'",
+     Choice{&Flags::instructions, "all,x86-64-v4,x86-64-v3,x86-64-v2"}},
     {"TORCH_TPU_COMPILE_THREADS", "0",
      "threads that compile; 0: one for the embedded device, whose cores they share, else one for each core but one, 16 "
      "at most",

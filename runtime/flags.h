@@ -25,6 +25,7 @@ struct Flags {
   int plugin_timeout = 0;      // TORCH_TPU_PLUGIN_TIMEOUT: seconds that a plugin has to come up
   std::string cache_dir;       // TORCH_TPU_CACHE: writable directory, then read-only ones, ':' between; "" = default
   int64_t cache_bytes = 0;     // TORCH_TPU_CACHE_SIZE
+  std::string instructions;    // TORCH_TPU_INSTRUCTIONS: all, or a level of x86-64
   int threads = 0;             // TORCH_TPU_THREADS: of the embedded device, 0 = cores
   int compile_threads = 0;     // TORCH_TPU_COMPILE_THREADS
   double tune_budget = 0;      // TORCH_TPU_TUNE_BUDGET: share of the time of launches that tuning may cost

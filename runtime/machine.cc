@@ -1,6 +1,7 @@
 #include "runtime/machine.h"
 
 #include <sched.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "runtime/flags.h"
 
 namespace tpu {
 namespace {
@@ -50,7 +52,33 @@ void Limit(const std::filesystem::path& group, GroupLimits& limits) {
   }
 }
 
+// The matrix unit's registers are a process's to ask for.
+bool AskForTiles() {
+  constexpr int kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
 }  // namespace
+
+Instructions InstructionsUpTo(const std::string& most) {
+  const bool v2 = __builtin_cpu_supports("x86-64-v2"), v3 = __builtin_cpu_supports("x86-64-v3"),
+             v4 = __builtin_cpu_supports("x86-64-v4");
+  if (most == "x86-64-v2" && v2) return {.level = most};
+  if (most == "x86-64-v3" && v3) return {.f16c = true, .avx2 = true, .level = most};
+  if (most == "x86-64-v4" && v4) return {.f16c = true, .avx2 = true, .avx512 = true, .level = most};
+  const bool bf16 = v4 && __builtin_cpu_supports("avx512bf16");
+  const bool tiles = bf16 && __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16");
+  return {.f16c = __builtin_cpu_supports("avx") && __builtin_cpu_supports("f16c"),
+          .avx2 = v3,
+          .avx512 = v4,
+          .avx512_bf16 = bf16,
+          .amx_bf16 = tiles && AskForTiles()};
+}
+
+const Instructions& UsableInstructions() {
+  static const Instructions usable = InstructionsUpTo(Flags::Get().instructions);
+  return usable;
+}
 
 GroupLimits FindGroupLimits(const std::string& mounted, const std::string& groups) {
   GroupLimits limits;

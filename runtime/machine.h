@@ -13,6 +13,21 @@ namespace tpu {
 // A field of /proc/cpuinfo, such as "model name" or "flags"; "" where there is none.
 std::string CpuInfo(const char* field);
 
+// What code may use of the processor's instructions: the one place that asks. Functions whose target attribute names
+// more than the build's are called where the member that stands for it is true.
+struct Instructions {
+  bool f16c = false;    // with AVX
+  bool avx2 = false;    // with FMA and F16C: the level x86-64-v3
+  bool avx512 = false;  // F, BW, CD, DQ and VL: x86-64-v4
+  bool avx512_bf16 = false;
+  bool amx_bf16 = false;  // which the system gives to processes that ask
+  std::string level;      // all there are of it, and nothing else; "": whatever the processor has
+};
+// The processor's, up to `most`, a value of TORCH_TPU_INSTRUCTIONS; a level that it doesn't reach takes nothing away.
+Instructions InstructionsUpTo(const std::string& most);
+// The same up to TORCH_TPU_INSTRUCTIONS, found once.
+const Instructions& UsableInstructions();
+
 // What the process's control groups (version 1 or 2), its own and those around it, let it use of the machine.
 struct GroupLimits {
   double cores = std::numeric_limits<double>::infinity();  // by its share of time: containers' --cpus

@@ -9,6 +9,7 @@
 #include "compiler/host/candidates.h"
 #include "compiler/host/family.h"
 #include "compiler/host/host_compiler.h"
+#include "compiler/host/object_code.h"
 #include "compiler/host/vector_library.h"
 #include "compiler/import/import.h"
 #include "mlir/IR/MLIRContext.h"
@@ -45,7 +46,8 @@ class HostBackend : public CompilerBackend {
   bool StaticScalars(const std::string& op) const override { return aten::StaticScalars(op); }
   void Cancel() override { cancelled_ = true; }
   std::string Fingerprint() const override {
-    static const std::string fingerprint = absl::StrCat("host-", BuildId(), HasVectorLibrary() ? "" : "-scalar");
+    static const std::string fingerprint =
+        absl::StrCat("host-", BuildId(), HasVectorLibrary() ? "-" : "-scalar-", CodeTarget());
     return fingerprint;
   }
 

@@ -1,9 +1,12 @@
 #include "compiler/host/object_code.h"
 
+#include <algorithm>
 #include <memory>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "compiler/host/host_backend.h"
 #include "llvm/Analysis/CGSCCPassManager.h"
 #include "llvm/Analysis/LoopAnalysisManager.h"
@@ -25,6 +28,7 @@
 #include "llvm/Transforms/Scalar/LoopRotation.h"
 #include "llvm/Transforms/Scalar/SROA.h"
 #include "llvm/Transforms/Scalar/SimplifyCFG.h"
+#include "runtime/machine.h"
 
 namespace tpu::host {
 namespace {
@@ -51,20 +55,17 @@ const HostCpu& Host() {
     Disable("disable-post-ra");
     HostCpu cpu;
     cpu.triple = llvm::sys::getProcessTriple();
+    const Instructions& usable = UsableInstructions();
+    cpu.vector_bits = usable.avx512 ? 512 : usable.avx2 ? 256 : 128;
+    cpu.name = usable.level;
+    if (!cpu.name.empty()) return cpu;
     cpu.name = llvm::sys::getHostCPUName().str();
-    std::string separator;
-    auto features = llvm::sys::getHostCPUFeatures();
     std::vector<std::string> names;
-    for (const auto& feature : features) {
+    for (const auto& feature : llvm::sys::getHostCPUFeatures()) {
       names.push_back((feature.second ? "+" : "-") + feature.first().str());
     }
     std::sort(names.begin(), names.end());
-    for (const std::string& name : names) {
-      absl::StrAppend(&cpu.features, separator, name);
-      separator = ",";
-    }
-    if (features.lookup("avx2")) cpu.vector_bits = 256;
-    if (features.lookup("avx512f") && features.lookup("avx512bw") && features.lookup("avx512vl")) cpu.vector_bits = 512;
+    cpu.features = absl::StrJoin(names, ",");
     return cpu;
   }();
   return host;
@@ -89,6 +90,8 @@ absl::StatusOr<std::unique_ptr<llvm::TargetMachine>> MakeTargetMachine() {
 }  // namespace
 
 int VectorBits() { return Host().vector_bits; }
+
+std::string CodeTarget() { return absl::StrCat(Host().triple, ":", Host().name, ":", Host().features); }
 
 absl::StatusOr<std::string> EmitObject(llvm::Module& module) {
   // A machine knows the CPU once it has compiled for it (0.5 ms); several threads may not use one.

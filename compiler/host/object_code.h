@@ -13,6 +13,9 @@ namespace tpu::host {
 // How many bits the widest vector register has: 256 with AVX2, 512 with AVX-512, 128 otherwise.
 int VectorBits();
 
+// The processor that code is made for, as LLVM says it: code may be run where this is the same.
+std::string CodeTarget();
+
 // Optimises and emits. The kernels arrive as explicit vector code, so the pipeline only cleans up (no vectoriser).
 absl::StatusOr<std::string> EmitObject(llvm::Module& module);
 

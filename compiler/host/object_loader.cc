@@ -48,6 +48,10 @@ class VectorFunctions : public llvm::orc::DefinitionGenerator {
   }
 };
 
+// What conversions of f16 are where the processor has none; libgcc's, which compilers call by these names.
+extern "C" float __extendhfsf2(_Float16);
+extern "C" _Float16 __truncsfhf2(float);
+
 class Session {
  public:
   static Session& Get() {
@@ -128,6 +132,8 @@ class Session {
     symbols[execution_->intern("sincosf")] = Symbol(&::sincosf);
     symbols[execution_->intern("fma")] = Symbol(static_cast<double (*)(double, double, double)>(&::fma));
     symbols[execution_->intern("fmaf")] = Symbol(static_cast<float (*)(float, float, float)>(&::fmaf));
+    symbols[execution_->intern("__extendhfsf2")] = Symbol(&__extendhfsf2);
+    symbols[execution_->intern("__truncsfhf2")] = Symbol(&__truncsfhf2);
     symbols[execution_->intern("tpu_host_sort")] = Symbol(&::tpu_host_sort);
     symbols[execution_->intern("memcpy")] = Symbol(&::memcpy);
     symbols[execution_->intern("memset")] = Symbol(&::memset);

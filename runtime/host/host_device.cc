@@ -40,7 +40,9 @@ class HostDevice final : public Device {
   }
 
   std::string Target() const override {
-    static const std::string target = absl::StrCat("host:", CpuInfo("model name"), ":", CpuInfo("flags"));
+    const std::string& level = UsableInstructions().level;
+    static const std::string target =
+        absl::StrCat("host:", CpuInfo("model name"), ":", level.empty() ? CpuInfo("flags") : level);
     return target;
   }
 

@@ -1,5 +1,7 @@
 #include "runtime/host/narrow_float.h"
 
+#include "runtime/machine.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -10,11 +12,6 @@ namespace {
 constexpr size_t kLanes = 8;
 
 #if defined(__x86_64__)
-bool HasF16C() {
-  static const bool has = __builtin_cpu_supports("avx") && __builtin_cpu_supports("f16c");
-  return has;
-}
-
 // Both return how many they converted.
 __attribute__((target("avx,f16c"))) size_t WidenLanes(const _Float16* from, size_t count, float* to) {
   size_t i = 0;
@@ -32,7 +29,6 @@ __attribute__((target("avx,f16c"))) size_t NarrowLanes(const float* from, size_t
   return i;
 }
 #else
-bool HasF16C() { return false; }
 size_t WidenLanes(const _Float16*, size_t, float*) { return 0; }
 size_t NarrowLanes(const float*, size_t, _Float16*) { return 0; }
 #endif
@@ -40,10 +36,12 @@ size_t NarrowLanes(const float*, size_t, _Float16*) { return 0; }
 }  // namespace
 
 void Widen(const _Float16* from, size_t count, float* to) {
-  for (size_t i = HasF16C() ? WidenLanes(from, count, to) : 0; i < count; ++i) to[i] = static_cast<float>(from[i]);
+  for (size_t i = UsableInstructions().f16c ? WidenLanes(from, count, to) : 0; i < count; ++i)
+    to[i] = static_cast<float>(from[i]);
 }
 void Narrow(const float* from, size_t count, _Float16* to) {
-  for (size_t i = HasF16C() ? NarrowLanes(from, count, to) : 0; i < count; ++i) to[i] = static_cast<_Float16>(from[i]);
+  for (size_t i = UsableInstructions().f16c ? NarrowLanes(from, count, to) : 0; i < count; ++i)
+    to[i] = static_cast<_Float16>(from[i]);
 }
 void Widen(const BFloat16* from, size_t count, float* to) {
   for (size_t i = 0; i < count; ++i) to[i] = static_cast<float>(from[i]);

@@ -1,8 +1,5 @@
 #include "runtime/host/panel_gemm.h"
 
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -13,6 +10,7 @@
 #include "runtime/host/matrix_library.h"
 #include "runtime/host/panel_kernels.h"
 #include "runtime/host/rounding.h"
+#include "runtime/machine.h"
 
 namespace tpu::host {
 namespace {
@@ -327,50 +325,31 @@ void MultiplyGatheredBy(const GatheredBlock& g) {
   }
 }
 
-// The matrix unit's registers are a process's to ask for.
-bool HasAmx() {
-  constexpr int kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
-  static const bool has = __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16") &&
-                          syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
-  return has;
-}
-
-bool HasBFloat16() {
-  static const bool has = __builtin_cpu_supports("avx512bf16");
-  return has;
-}
-
 }  // namespace
-
-bool HasAvx512() {
-  static const bool has =
-      __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
-  return has;
-}
 
 bool PanelsFirst() {
   static const bool intel = __builtin_cpu_is("intel");
-  return HasAvx512() && !(intel && GetMatrixLibrary().sgemm != nullptr);
+  return UsableInstructions().avx512 && !(intel && GetMatrixLibrary().sgemm != nullptr);
 }
 
 bool PanelsServe(const GemmStep& g) {
-  static const bool machine = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  return machine && g.method != Method::kLibrary && g.triangle != Triangle::kNone && g.dtype == DType::kFloat32 &&
-         g.out_dtype == DType::kFloat32 && g.k <= kMostPacked / kMostCols &&
+  return UsableInstructions().avx2 && g.method != Method::kLibrary && g.triangle != Triangle::kNone &&
+         g.dtype == DType::kFloat32 && g.out_dtype == DType::kFloat32 && g.k <= kMostPacked / kMostCols &&
          RoundUp(g.n, kMostCols) * g.k <= kMostPacked;
 }
 
 void MultiplyPanels(const GemmStep& g, const float* a, const float* b, float* c, int64_t row, int64_t rows) {
-  HasAvx512() ? Multiply<Avx512<float>>(g, a, b, c, row, rows) : Multiply<Avx2>(g, a, b, c, row, rows);
+  UsableInstructions().avx512 ? Multiply<Avx512<float>>(g, a, b, c, row, rows) : Multiply<Avx2>(g, a, b, c, row, rows);
 }
 
 bool PanelsGather(DType dtype) {
-  return dtype == DType::kFloat32 ? HasAvx512() : dtype == DType::kBFloat16 && HasBFloat16();
+  return dtype == DType::kFloat32 ? UsableInstructions().avx512
+                                  : dtype == DType::kBFloat16 && UsableInstructions().avx512_bf16;
 }
 
 void MultiplyGathered(const GatheredBlock& g) {
   if (g.dtype == DType::kFloat32) return MultiplyGatheredBy<Avx512Block<float>>(g);
-  HasAmx() ? MultiplyGatheredBy<AmxBlock>(g) : MultiplyGatheredBy<Avx512Block<BFloat16>>(g);
+  UsableInstructions().amx_bf16 ? MultiplyGatheredBy<AmxBlock>(g) : MultiplyGatheredBy<Avx512Block<BFloat16>>(g);
 }
 
 void PairWords(const BFloat16* even, const BFloat16* odd, int64_t count, float* to) {
@@ -385,11 +364,11 @@ bool PanelBlock(const GemmBlock& g) {
   if (g.method == Method::kLibrary) return false;
   // Panels that are half empty cost as much as full ones.
   if (g.m < 2 * kMostRows || g.k < kMostCols || 4 * g.n < 3 * RoundUp(g.n, kMostCols)) return false;
-  if (g.dtype == DType::kBFloat16 && HasBFloat16()) {
-    HasAmx() ? MultiplyPairs<AmxBlock>(g) : MultiplyPairs<Avx512Block<BFloat16>>(g);
+  if (g.dtype == DType::kBFloat16 && UsableInstructions().avx512_bf16) {
+    UsableInstructions().amx_bf16 ? MultiplyPairs<AmxBlock>(g) : MultiplyPairs<Avx512Block<BFloat16>>(g);
     return true;
   }
-  const bool wanted = g.method == Method::kPanels ? HasAvx512() : PanelsFirst();
+  const bool wanted = g.method == Method::kPanels ? UsableInstructions().avx512 : PanelsFirst();
   if (g.dtype != DType::kFloat32 || !wanted) return false;
   MultiplyWhole<Avx512Block<float>>(g, static_cast<float*>(g.c), g.ldc, g.accumulate);
   return true;

@@ -20,9 +20,6 @@ bool PanelsServe(const GemmStep& step);
 // Rows [row, row + rows) of one matrix of the batch; a, b, c: its first elements.
 void MultiplyPanels(const GemmStep& step, const float* a, const float* b, float* c, int64_t row, int64_t rows);
 
-// AVX-512 F, BW and VL.
-bool HasAvx512();
-
 // Whether panels are known to multiply whole blocks of f32 better than the matrix library: not on Intel's processors,
 // for which MKL is written. On others it reaches 84 % of the multiply-adds that there are, this 95 %.
 bool PanelsFirst();

@@ -5,8 +5,8 @@
 
 #include "runtime/host/matrix_library.h"
 #include "runtime/host/narrow_float.h"
-#include "runtime/host/panel_gemm.h"
 #include "runtime/host/rounding.h"
+#include "runtime/machine.h"
 
 #if defined(__x86_64__)
 #pragma GCC diagnostic push
@@ -234,7 +234,7 @@ void Skinny(const GemmBlock& g, int64_t column_stride) {
     AddRows(a, lda, g.m, g.k, b, g.ldb, sums, g.n);
     return store(g, 0, g.n, sums, stride, column_stride);
   }
-  const auto dot_rows = HasAvx512() ? DotRows<Avx512, T> : DotRows<Avx2, T>;
+  const auto dot_rows = UsableInstructions().avx512 ? DotRows<Avx512, T> : DotRows<Avx2, T>;
   for (int64_t j = 0; j < g.n; j += kColumns) {
     const int64_t width = std::min(kColumns, g.n - j);
     dot_rows(a, lda, g.m, g.k, b + j * g.ldb, g.ldb, sums, stride, width);
@@ -243,15 +243,14 @@ void Skinny(const GemmBlock& g, int64_t column_stride) {
 }
 
 int64_t MostRows(const GemmBlock& g) {
-  if (!g.trans_b || !HasAvx512()) return kMostRows;
+  if (!g.trans_b || !UsableInstructions().avx512) return kMostRows;
   return g.dtype == DType::kBFloat16 ? kMostPairRows : kMostWideRows;
 }
 
 }  // namespace
 
 bool SkinnyBlock(const GemmBlock& block) {
-  static const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  if (!has_avx2 || block.k == 0) return false;
+  if (!UsableInstructions().avx2 || block.k == 0) return false;
   GemmBlock g = block;
   int64_t column_stride = 1;
   if (g.n == 1 && g.m > kMostRows) {
@@ -264,7 +263,8 @@ bool SkinnyBlock(const GemmBlock& block) {
   if (g.m > MostRows(g)) return false;
   switch (g.dtype) {
     case DType::kFloat32:
-      if (GetMatrixLibrary().sgemm != nullptr && (!g.trans_b || (g.m == 1 && !HasAvx512()))) return false;
+      if (GetMatrixLibrary().sgemm != nullptr && (!g.trans_b || (g.m == 1 && !UsableInstructions().avx512)))
+        return false;
       Skinny<float>(g, column_stride);
       return true;
     case DType::kBFloat16:

@@ -28,6 +28,12 @@ DTYPES = [
 COUNTS = torch.tensor([[1.0, 2.0, 3.0, 16.0], [0.0, 64.0, 0.0, 8.0]])
 
 
+def has_avx512():
+    """Whether the embedded device uses it (TORCH_TPU_INSTRUCTIONS)."""
+    target = torch.tpu.get_device_properties(0).target
+    return "avx512bw" in target or "x86-64-v4" in target
+
+
 def on_both(function, *arguments):
     """The results of function(*arguments) on cpu and on tpu, on copies: the function may write to its arguments."""
 

@@ -1,12 +1,13 @@
 """What is recorded, cut, compiled and told: fragment counts, modes, metrics, explain."""
 
+import pathlib
 import threading
 
 import pytest
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from helpers import EMBEDDED, nobody_waited, run_python
+from helpers import EMBEDDED, has_avx512, nobody_waited, run_python
 from torch_tpu import _C
 
 
@@ -132,13 +133,8 @@ def test_tiers_agree():
     torch.testing.assert_close(program(), first)
 
 
-def processor():
-    with open("/proc/cpuinfo") as info:
-        return info.read()
-
-
 @pytest.mark.skipif(
-    not EMBEDDED or "avx512f" not in processor() or "GenuineIntel" in processor(),
+    not EMBEDDED or not has_avx512() or "GenuineIntel" in pathlib.Path("/proc/cpuinfo").read_text(),
     reason="where the library multiplies better than panels, op by op it is ATen's, which sums in another order",
 )
 def test_products_have_the_numbers_of_compiled_code_at_once(metrics):

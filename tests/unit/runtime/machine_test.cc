@@ -60,5 +60,20 @@ TEST_F(Groups, OfVersionOneInAContainerThatSeesItsOwnAsTheUppermost) {
   EXPECT_EQ(Find().bytes, GroupLimits().bytes);
 }
 
+TEST(Instructions, AreThoseOfTheLevelAtMost) {
+  const Instructions all = InstructionsUpTo("all"), v4 = InstructionsUpTo("x86-64-v4"),
+                     v3 = InstructionsUpTo("x86-64-v3"), v2 = InstructionsUpTo("x86-64-v2");
+  EXPECT_EQ(all.level, "");
+  EXPECT_EQ(v2.level, "x86-64-v2");
+  EXPECT_FALSE(v2.f16c || v2.avx2 || v2.avx512 || v2.avx512_bf16 || v2.amx_bf16);
+  EXPECT_EQ(v3.level, all.avx2 ? "x86-64-v3" : "");
+  EXPECT_EQ(v3.avx2, all.avx2);
+  EXPECT_EQ(v3.f16c, all.f16c);
+  EXPECT_FALSE(v3.avx512 || v3.avx512_bf16 || v3.amx_bf16);
+  EXPECT_EQ(v4.level, all.avx512 ? "x86-64-v4" : "");
+  EXPECT_EQ(v4.avx512, all.avx512);
+  EXPECT_FALSE(v4.avx512_bf16 || v4.amx_bf16);
+}
+
 }  // namespace
 }  // namespace tpu
