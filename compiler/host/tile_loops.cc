@@ -14,11 +14,16 @@
 namespace tpu::host {
 namespace {
 
-constexpr int64_t kMostTiles = 64;
+constexpr int64_t kMostTiles = 64;             // of whole matrices
 constexpr int64_t kTileUnit = 8;               // tiles divide evenly among few threads
 constexpr int64_t kLeastRows = 512;            // of a product without a batch: each tile packs its right side anew
 constexpr uint64_t kMostTileBytes = 4 << 20;   // of what a tile needs at a time, to stay in the caches of one core
 constexpr uint64_t kLeastLinkBytes = 1 << 20;  // less than that stays in cache in any case
+
+// Tiles of a part of a matrix's rows, where whole matrices do not fit: the scores of attention over many positions.
+// Each packs the right side anew, which is small beside the result.
+constexpr int64_t kLeastRowsOfPart = 64;
+constexpr uint64_t kMostRightBytesOfPart = 4 << 20;
 
 // The matrix library reads the right side of products of few rows where it lies, from a core's own cache; panels would
 // be packed anew for each tile. A loop over such products and what lies between wakes the threads once instead of at
@@ -68,7 +73,7 @@ class Former {
   Former(const Plan& plan, const std::vector<Slices>& slices) : plan_(plan), slices_(slices) { FindEdges(); }
   void Join();
   std::vector<std::vector<size_t>> Order() const;
-  int64_t TilesOf(const std::vector<size_t>& steps) const;
+  TileLoop LoopOf(const std::vector<size_t>& steps) const;  // of no tiles where they make none
 
  private:
   struct Edge {
@@ -78,8 +83,14 @@ class Former {
   };
   void FindEdges();
   bool HasFewRows(size_t step) const;
-  bool Divides(size_t step, int64_t tiles) const;
-  bool Fits(const std::vector<size_t>& steps, int64_t tiles) const;
+  struct Limits {
+    bool parts = false;  // tiles may be parts of a matrix
+    uint64_t bytes = kMostTileBytes;
+  };
+  bool Divides(size_t step, const TileLoop& loop, const Limits& limits) const;
+  bool Fits(const std::vector<size_t>& steps, const TileLoop& loop, const Limits& limits) const;
+  TileLoop LoopOfParts(const std::vector<size_t>& steps) const;
+  Slices SlicesIn(const TileLoop& loop, size_t step) const;
   bool PathAround(size_t a, size_t b) const;
   uint64_t BytesOf(uint32_t slot) const { return plan_.slots[slot].bytes; }
   bool PartsOfOne(uint32_t a, uint32_t b) const;
@@ -126,21 +137,36 @@ bool Former::HasFewRows(size_t step) const {
          s.gemm.m <= kFewRows && BytesOf(s.slots[1]) <= kMostBytesOfFew;
 }
 
-bool Former::Divides(size_t step, int64_t tiles) const {
+Slices Former::SlicesIn(const TileLoop& loop, size_t step) const {
+  const Step& s = plan_.steps[step];
+  if (s.kind != Step::Kind::kGemm || !IsByDepth(loop, s.gemm)) return slices_[step];
+  const auto elements = [&](int i, DType type) { return static_cast<int64_t>(BytesOf(s.slots[i]) / SizeOf(type)); };
+  const auto cuts = CutsOf(
+      s.gemm, {elements(0, s.gemm.dtype), elements(1, s.gemm.dtype), elements(2, s.gemm.out_dtype)}, /*by_depth=*/true);
+  return Slices(cuts.begin(), cuts.end());
+}
+
+bool Former::Divides(size_t step, const TileLoop& loop, const Limits& limits) const {
   const Step& s = plan_.steps[step];
   if (slices_[step].empty()) return false;
+  const int64_t tiles = loop.tiles;
+  if (ExtentIn(loop, s) % tiles != 0) return false;
+  if (s.kind == Step::Kind::kGemm && IsByDepth(loop, s.gemm))
+    return tiles / loop.together * s.gemm.k == DepthsOf(s.gemm);
   for (size_t j = s.num_inputs; j < s.slots.size(); ++j) {
     if (slices_[step][j] % tiles != 0) return false;
   }
-  if (s.kind == Step::Kind::kKernel) return s.kernel.extent() % tiles == 0;
-  const int64_t rows = RowsOf(s.gemm);
-  if (rows % tiles != 0) return false;
-  if (!s.gemm.batch.empty()) return rows / tiles % s.gemm.m == 0;
-  return rows / tiles >= (HasFewRows(step) ? kLeastRowsOfFew : kLeastRows);
+  if (s.kind == Step::Kind::kKernel) return true;
+  const int64_t rows = RowsOf(s.gemm) / tiles;
+  if (s.gemm.batch.empty()) return rows >= (HasFewRows(step) ? kLeastRowsOfFew : kLeastRows);
+  if (rows % s.gemm.m == 0) return true;
+  return limits.parts && s.gemm.m % rows == 0 && rows >= kLeastRowsOfPart &&
+         static_cast<uint64_t>(s.gemm.k * s.gemm.n) * SizeOf(s.gemm.dtype) <= kMostRightBytesOfPart;
 }
 
-// Every value that one of the steps writes and another reads is cut alike, and a tile stays in cache.
-bool Former::Fits(const std::vector<size_t>& steps, int64_t tiles) const {
+// Every value that one of the steps writes and another reads is cut alike, and a tile has no more than so many bytes at
+// a time.
+bool Former::Fits(const std::vector<size_t>& steps, const TileLoop& loop, const Limits& limits) const {
   const auto inside = [&](size_t step) { return std::binary_search(steps.begin(), steps.end(), step); };
   if (llvm::any_of(edges_, [&](const Edge& e) { return e.apart && inside(e.from) && inside(e.to); })) return false;
   struct Use {
@@ -149,36 +175,68 @@ bool Former::Fits(const std::vector<size_t>& steps, int64_t tiles) const {
   };
   std::map<uint32_t, Use> uses;
   for (size_t step : steps) {
-    if (!Divides(step, tiles)) return false;
+    if (!Divides(step, loop, limits)) return false;
     const std::vector<uint32_t>& slots = plan_.steps[step].slots;
+    const Slices slices = SlicesIn(loop, step);
     for (size_t j = 0; j < slots.size(); ++j) {
       Use& use = uses.try_emplace(slots[j], Use{step, step}).first->second;
       use.last = step;
-      use.cut &= slices_[step][j] % tiles == 0;
+      use.cut &= slices[j] % loop.tiles == 0;
       use.written |= j >= plan_.steps[step].num_inputs;
     }
   }
-  if (llvm::any_of(uses, [](const auto& use) { return use.second.written && !use.second.cut; })) return false;
+  // What a product by its depth gives is whole behind the loop only.
+  const auto alone = [&](uint32_t slot, const Use& use) {
+    const Step& s = plan_.steps[use.first];
+    return use.first == use.last && s.kind == Step::Kind::kGemm && IsByDepth(loop, s.gemm) && s.slots[2] == slot;
+  };
+  for (const auto& [slot, use] : uses) {
+    if (use.written && !use.cut && !alone(slot, use)) return false;
+  }
   return llvm::all_of(steps, [&](size_t step) {
     uint64_t bytes = 0;
     for (const auto& [slot, use] : uses) {
-      if (use.cut && use.first <= step && step <= use.last) bytes += BytesOf(slot) / static_cast<uint64_t>(tiles);
+      if (use.cut && use.first <= step && step <= use.last) bytes += BytesOf(slot) / static_cast<uint64_t>(loop.tiles);
     }
-    return bytes <= kMostTileBytes;
+    return bytes <= limits.bytes;
   });
 }
 
-int64_t Former::TilesOf(const std::vector<size_t>& steps) const {
-  for (int64_t tiles = kMostTiles; tiles > 0; tiles -= kTileUnit) {
-    if (Fits(steps, tiles)) return tiles;
+// The fewest parts of a matrix that fit, or the smallest there are: what they hold is as large as a matrix otherwise.
+TileLoop Former::LoopOfParts(const std::vector<size_t>& steps) const {
+  const GemmStep* product = nullptr;
+  bool sums = false;
+  for (size_t step : steps) {
+    const Step& s = plan_.steps[step];
+    if (s.kind != Step::Kind::kGemm || s.gemm.batch.empty()) continue;
+    if (SumsOverTiles(s.gemm)) {
+      sums = true;
+    } else if (product == nullptr) {
+      product = &s.gemm;
+    }
   }
-  if (llvm::none_of(steps, [&](size_t step) { return HasFewRows(step); })) return 0;
-  for (int64_t tiles = kMostTilesOfFew; tiles > 1; --tiles) {
-    if (Fits(steps, tiles)) return tiles;
+  TileLoop smallest{.tiles = 0};
+  if (product == nullptr || (sums && BatchesOf(*product) < kTileUnit)) return smallest;
+  for (int64_t parts = 1; product->m / parts >= kLeastRowsOfPart; ++parts) {
+    if (product->m % parts != 0) continue;
+    const TileLoop loop{.tiles = BatchesOf(*product) * parts, .together = sums ? parts : 1};
+    if (Fits(steps, loop, {.parts = true})) return loop;
+    if (Fits(steps, loop, {.parts = true, .bytes = UINT64_MAX})) smallest = loop;
   }
-  return 0;
+  return smallest;
 }
 
+TileLoop Former::LoopOf(const std::vector<size_t>& steps) const {
+  for (int64_t tiles = kMostTiles; tiles > 0; tiles -= kTileUnit) {
+    if (const TileLoop loop{.tiles = tiles}; Fits(steps, loop, {})) return loop;
+  }
+  if (const TileLoop loop = LoopOfParts(steps); loop.tiles > 0) return loop;
+  if (llvm::none_of(steps, [&](size_t step) { return HasFewRows(step); })) return {.tiles = 0};
+  for (int64_t tiles = kMostTilesOfFew; tiles > 1; --tiles) {
+    if (const TileLoop loop{.tiles = tiles}; Fits(steps, loop, {})) return loop;
+  }
+  return {.tiles = 0};
+}
 // Whether some path leads from cluster a through another cluster to b.
 bool Former::PathAround(size_t a, size_t b) const {
   std::vector<size_t> work{a};
@@ -211,7 +269,7 @@ void Former::Join() {
     std::vector<size_t> both;
     std::merge(members_[a].begin(), members_[a].end(), members_[b].begin(), members_[b].end(),
                std::back_inserter(both));
-    if (TilesOf(both) == 0 || PathAround(a, b) || PathAround(b, a)) continue;
+    if (LoopOf(both).tiles == 0 || PathAround(a, b) || PathAround(b, a)) continue;
     const size_t joined = both.front();
     for (size_t step : both) cluster_[step] = joined;
     members_.erase(a);
@@ -293,8 +351,10 @@ std::vector<size_t> FormTileLoops(Plan& plan, const std::vector<Slices>& slices)
   std::vector<size_t> former_number;
   for (const std::vector<size_t>& cluster : former.Order()) {
     if (cluster.size() > 1) {
-      plan.tile_loops.push_back(
-          {static_cast<uint32_t>(steps.size()), static_cast<uint32_t>(cluster.size()), former.TilesOf(cluster)});
+      TileLoop loop = former.LoopOf(cluster);
+      loop.first = static_cast<uint32_t>(steps.size());
+      loop.count = static_cast<uint32_t>(cluster.size());
+      plan.tile_loops.push_back(loop);
     }
     for (size_t step : cluster) {
       steps.push_back(std::move(plan.steps[step]));

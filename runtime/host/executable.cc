@@ -23,6 +23,7 @@
 #include "runtime/host/gemm.h"
 #include "runtime/host/kernel_cache.h"
 #include "runtime/host/parallel.h"
+#include "runtime/host/tile_cut.h"
 
 namespace tpu::host {
 namespace {
@@ -371,15 +372,17 @@ void PlanExecutable::RunTiles(const TileLoop& loop, absl::Span<const size_t> ste
     for (size_t j = 0; j < step.slots.size(); ++j) {
       if (const Slot& slot = plan_.slots[step.slots[j]]; slot.kind == Slot::Kind::kTile) at[j] = place(slot, tile);
     }
-    const int64_t extent = (step.kind == Step::Kind::kGemm ? RowsOf(step.gemm) : step.kernel.extent()) / loop.tiles;
-    if (step.kind == Step::Kind::kGemm) {
-      RunGemmRows(step.gemm, at[0], at[1], at[2], tile * extent, (tile + 1) * extent);
-    } else {
+    const int64_t extent = ExtentIn(loop, step) / loop.tiles;
+    if (step.kind == Step::Kind::kKernel) {
       functions_[step.kernel.kernel](at.data(), tile * extent, (tile + 1) * extent);
+    } else if (IsByDepth(loop, step.gemm)) {
+      RunGemmDepth(step.gemm, at[0], at[1], at[2], tile * extent, (tile + 1) * extent);
+    } else {
+      RunGemmRows(step.gemm, at[0], at[1], at[2], tile * extent, (tile + 1) * extent);
     }
   };
-  ParallelFor(loop.tiles, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t tile = begin; tile < end; ++tile) {
+  ParallelFor(loop.tiles / loop.together, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t tile = begin * loop.together; tile < end * loop.together; ++tile) {
       for (size_t i = 0; i < steps.size(); ++i) run(i, tile);
     }
   });

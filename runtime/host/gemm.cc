@@ -1,6 +1,7 @@
 #include "runtime/host/gemm.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "runtime/host/panel_gemm.h"
 #include "runtime/host/parallel.h"
@@ -32,7 +33,7 @@ int64_t TriangleRows(const GemmStep& g) { return PanelsServe(g) ? kPanelRows : k
 
 Cutting Cut(const GemmStep& g) {
   Cutting cut;
-  for (int64_t size : g.batch) cut.batches *= size;
+  cut.batches = BatchesOf(g);
   cut.rows = g.m;
   cut.cols = g.n;
   const double work = static_cast<double>(std::max(g.m, kRowsOfReading)) * static_cast<double>(g.n) *
@@ -73,6 +74,36 @@ int64_t BatchOffset(const GemmStep& g, const std::vector<int64_t>& strides, int6
   return offset;
 }
 
+struct Range {
+  int64_t begin, size;
+};
+
+// Rows x columns of one matrix of the batch: what a part of the depth gives.
+void MultiplyPart(const GemmStep& g, const void* a, const void* b, void* c, int64_t batch, Range rows, Range cols,
+                  Range depth, bool accumulate) {
+  const int64_t in_size = static_cast<int64_t>(SizeOf(g.dtype)), out_size = static_cast<int64_t>(SizeOf(g.out_dtype));
+  const int64_t at_a = g.offset_a + BatchOffset(g, g.stride_a, batch) +
+                       (g.trans_a ? depth.begin * g.lda + rows.begin : rows.begin * g.lda + depth.begin);
+  const int64_t at_b = g.offset_b + BatchOffset(g, g.stride_b, batch) +
+                       (g.trans_b ? cols.begin * g.ldb + depth.begin : depth.begin * g.ldb + cols.begin);
+  const int64_t at_c = g.offset_c + BatchOffset(g, g.stride_c, batch) + rows.begin * g.ldc + cols.begin;
+  MultiplyBlock({.dtype = g.dtype,
+                 .out_dtype = g.out_dtype,
+                 .trans_a = g.trans_a,
+                 .trans_b = g.trans_b,
+                 .accumulate = accumulate,
+                 .method = g.method,
+                 .m = rows.size,
+                 .n = cols.size,
+                 .k = depth.size,
+                 .lda = g.lda,
+                 .ldb = g.ldb,
+                 .ldc = g.ldc,
+                 .a = static_cast<const char*>(a) + at_a * in_size,
+                 .b = static_cast<const char*>(b) + at_b * in_size,
+                 .c = static_cast<char*>(c) + at_c * out_size});
+}
+
 // Rows [row, row + rows) x columns [col, col + cols) of one matrix of the batch, less what a triangle saves.
 void RunBlock(const GemmStep& g, const void* a, const void* b, void* c, int64_t batch, int64_t row, int64_t rows,
               int64_t col, int64_t cols) {
@@ -86,36 +117,20 @@ void RunBlock(const GemmStep& g, const void* a, const void* b, void* c, int64_t 
   if (g.triangle == Triangle::kLhsLower) end = std::min(end, row + rows);
   if (g.triangle == Triangle::kLhsUpper) depth = std::min(end, row);
   if (cols <= 0) return;
-  const int64_t in_size = static_cast<int64_t>(SizeOf(g.dtype)), out_size = static_cast<int64_t>(SizeOf(g.out_dtype));
-  const int64_t at_a =
-      g.offset_a + BatchOffset(g, g.stride_a, batch) + (g.trans_a ? depth * g.lda + row : row * g.lda + depth);
-  const int64_t at_b =
-      g.offset_b + BatchOffset(g, g.stride_b, batch) + (g.trans_b ? col * g.ldb + depth : depth * g.ldb + col);
-  const int64_t at_c = g.offset_c + BatchOffset(g, g.stride_c, batch) + row * g.ldc + col;
-  MultiplyBlock({.dtype = g.dtype,
-                 .out_dtype = g.out_dtype,
-                 .trans_a = g.trans_a,
-                 .trans_b = g.trans_b,
-                 .accumulate = g.accumulate,
-                 .method = g.method,
-                 .m = rows,
-                 .n = cols,
-                 .k = end - depth,
-                 .lda = g.lda,
-                 .ldb = g.ldb,
-                 .ldc = g.ldc,
-                 .a = static_cast<const char*>(a) + at_a * in_size,
-                 .b = static_cast<const char*>(b) + at_b * in_size,
-                 .c = static_cast<char*>(c) + at_c * out_size});
+  MultiplyPart(g, a, b, c, batch, {row, rows}, {col, cols}, {depth, end - depth}, g.accumulate);
 }
 
 }  // namespace
 
-int64_t RowsOf(const GemmStep& step) {
-  int64_t rows = step.m;
-  for (int64_t size : step.batch) rows *= size;
-  return rows;
+int64_t BatchesOf(const GemmStep& g) {
+  int64_t batches = 1;
+  for (int64_t size : g.batch) batches *= size;
+  return batches;
 }
+
+int64_t RowsOf(const GemmStep& step) { return step.m * BatchesOf(step); }
+
+int64_t DepthsOf(const GemmStep& step) { return step.k * BatchesOf(step); }
 
 void RunGemm(const GemmStep& g, const void* a, const void* b, void* c) {
   if (g.n == 0 || RowsOf(g) == 0) return;
@@ -137,6 +152,19 @@ void RunGemmRows(const GemmStep& g, const void* a, const void* b, void* c, int64
     RunBlock(g, a, b, c, begin / g.m, row, rows, 0, g.n);
     begin += rows;
   }
+}
+
+void RunGemmDepth(const GemmStep& g, const void* a, const void* b, void* c, int64_t begin, int64_t end) {
+  const int64_t batch = begin / g.k, depth = begin % g.k, last = depth + end - begin;
+  if (depth == 0) {
+    const int64_t size = static_cast<int64_t>(SizeOf(g.out_dtype));
+    char* row = static_cast<char*>(c) + (g.offset_c + BatchOffset(g, g.stride_c, batch)) * size;
+    for (int64_t i = 0; i < g.m; ++i, row += g.ldc * size) std::memset(row, 0, g.n * size);
+  }
+  Range rows{0, g.m};
+  if (g.triangle == Triangle::kLhsUpper) rows.size = std::min(g.m, last);
+  if (g.triangle == Triangle::kLhsLower) rows = {std::min(g.m, depth), g.m - std::min(g.m, depth)};
+  if (rows.size > 0) MultiplyPart(g, a, b, c, batch, rows, {0, g.n}, {depth, end - begin}, true);
 }
 
 }  // namespace tpu::host

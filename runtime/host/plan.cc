@@ -182,7 +182,7 @@ void Visit(V& v, Some<Step> auto& s) {
 
 template <typename V>
 void Visit(V& v, Some<TileLoop> auto& l) {
-  v(l.first), v(l.count), v(l.tiles);
+  v(l.first), v(l.count), v(l.tiles), v(l.together);
 }
 
 template <typename V>

@@ -86,9 +86,12 @@ using ConvStep = Convolution;
 // Steps [first, first + count), kernels and products, in one parallel loop: a task runs tile t of each in turn, on data
 // that is still in its core's cache. Tile t of a kernel is the t-th of `tiles` equal parts of its extent, of a product
 // the t-th of its rows over the whole batch. The compiler sees to it that no tile needs another's results.
+//
+// together: so many tiles in a row are one task's, all of one matrix of the batch. Where there are several, products
+// that SumOverTiles take the t-th part of the depth over the whole batch instead: a task adds up their C[b].
 struct TileLoop {
   uint32_t first = 0, count = 0;
-  int64_t tiles = 1;
+  int64_t tiles = 1, together = 1;
 };
 
 // A node of the fragment that runs as a host kernel through Executable::Launch's run_node. What it writes are kCall or

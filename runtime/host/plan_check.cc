@@ -256,14 +256,14 @@ class Checker {
     return absl::OkStatus();
   }
 
-  // What a step of a loop of so many tiles (0: of none) touches of values that threads have a tile of.
-  absl::Status Tiles(size_t step, int64_t tiles) const {
+  // What a step of a loop (null: of none) touches of values that threads have a tile of.
+  absl::Status Tiles(size_t step, const TileLoop* loop) const {
     const Step& s = plan_.steps[step];
     for (size_t j = 0; j < s.slots.size(); ++j) {
       const Slot& slot = plan_.slots[s.slots[j]];
       if (slot.kind != Slot::Kind::kTile) continue;
-      if (tiles == 0) return Bad("step ", step, " is in no tile loop and uses a value of one");
-      const uint64_t parts = static_cast<uint64_t>(tiles);
+      if (loop == nullptr) return Bad("step ", step, " is in no tile loop and uses a value of one");
+      const uint64_t parts = static_cast<uint64_t>(loop->tiles);
       if (slot.bytes % parts != 0 || !Within(slot.offset, slot.bytes / parts, plan_.thread_bytes)) {
         return Bad("step ", step, ": a tile of slot ", s.slots[j], " leaves its thread's part of the arena");
       }
@@ -272,7 +272,8 @@ class Checker {
       if (g.n == 0 || g.k == 0 || RowsOf(g) == 0) return Bad("step ", step, " is a product of nothing, in tiles");
       const uint64_t size = SizeOf(j == 2 ? g.out_dtype : g.dtype);
       const int64_t elements = static_cast<int64_t>(slot.bytes / size);
-      if (slot.bytes % size != 0 || CutsOf(g, {elements, elements, elements})[j] % tiles != 0) {
+      const auto cuts = CutsOf(g, {elements, elements, elements}, IsByDepth(*loop, g));
+      if (slot.bytes % size != 0 || cuts[j] % loop->tiles != 0) {
         return Bad("step ", step, ": a tile of the product leaves its part of slot ", s.slots[j]);
       }
     }
@@ -287,21 +288,29 @@ class Checker {
                    plan_.steps.size());
       }
       if (loop.tiles < 1) return Bad("a loop of ", loop.tiles, " tiles");
+      if (loop.together < 1 || loop.tiles % loop.together != 0) {
+        return Bad("a loop of ", loop.tiles, " tiles, ", loop.together, " together");
+      }
       for (; next < loop.first; ++next) {
-        if (absl::Status status = Tiles(next, 0); !status.ok()) return status;
+        if (absl::Status status = Tiles(next, nullptr); !status.ok()) return status;
       }
       next = uint64_t{loop.first} + loop.count;
       for (uint64_t i = loop.first; i < next; ++i) {
         const Step& s = plan_.steps[i];
         if (s.kind != Step::Kind::kKernel && s.kind != Step::Kind::kGemm) return Bad("step ", i, " has no tiles");
-        if ((s.kind == Step::Kind::kGemm ? RowsOf(s.gemm) : s.kernel.extent()) % loop.tiles != 0) {
+        if (ExtentIn(loop, s) % loop.tiles != 0) {
           return Bad("step ", i, " does not divide into ", loop.tiles, " tiles");
         }
-        if (absl::Status status = Tiles(i, loop.tiles); !status.ok()) return status;
+        // A task has all of a matrix's depth, so that C[b] is one task's.
+        if (s.kind == Step::Kind::kGemm && IsByDepth(loop, s.gemm) &&
+            (s.gemm.k == 0 || loop.tiles / loop.together * s.gemm.k != DepthsOf(s.gemm))) {
+          return Bad("step ", i, ": a task of the loop has no whole matrix");
+        }
+        if (absl::Status status = Tiles(i, &loop); !status.ok()) return status;
       }
     }
     for (; next < plan_.steps.size(); ++next) {
-      if (absl::Status status = Tiles(next, 0); !status.ok()) return status;
+      if (absl::Status status = Tiles(next, nullptr); !status.ok()) return status;
     }
     return absl::OkStatus();
   }

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "runtime/host/gemm.h"
+
 namespace tpu::host {
 
 int64_t FinestCut(Walk walk) {
@@ -23,13 +25,30 @@ int64_t FinestCut(Walk walk) {
   return 1;
 }
 
-std::array<int64_t, 3> CutsOf(const GemmStep& g, const std::array<int64_t, 3>& elements) {
+bool SumsOverTiles(const GemmStep& g) {
+  return g.trans_a && !g.trans_b && !g.accumulate && !g.batch.empty() &&
+         (g.out_dtype == DType::kFloat32 || g.out_dtype == DType::kFloat64);
+}
+
+bool IsByDepth(const TileLoop& loop, const GemmStep& g) { return loop.together > 1 && SumsOverTiles(g); }
+
+int64_t ExtentIn(const TileLoop& loop, const Step& step) {
+  if (step.kind == Step::Kind::kKernel) return step.kernel.extent();
+  return IsByDepth(loop, step.gemm) ? DepthsOf(step.gemm) : RowsOf(step.gemm);
+}
+
+std::array<int64_t, 3> CutsOf(const GemmStep& g, const std::array<int64_t, 3>& elements, bool by_depth) {
   auto cut = [&](int64_t offset, const std::vector<int64_t>& strides, int64_t row, int64_t rest, int64_t count) {
     Walk walk{g.batch, strides, offset, offset + rest, count};
-    walk.sizes.push_back(g.m);
+    walk.sizes.push_back(by_depth ? g.k : g.m);
     walk.strides.push_back(row);
     return FinestCut(std::move(walk));
   };
+  if (by_depth) {
+    return {cut(g.offset_a, g.stride_a, g.lda, g.m - 1, elements[0]),
+            cut(g.offset_b, g.stride_b, g.ldb, g.n - 1, elements[1]),
+            cut(g.offset_c, g.stride_c, 0, (g.m - 1) * g.ldc + g.n - 1, elements[2])};
+  }
   const int64_t a = g.trans_a ? (g.k - 1) * g.lda : g.k - 1;
   const int64_t b = g.trans_b ? (g.n - 1) * g.ldb + g.k - 1 : (g.k - 1) * g.ldb + g.n - 1;
   return {cut(g.offset_a, g.stride_a, g.trans_a ? 1 : g.lda, a, elements[0]),

@@ -23,7 +23,15 @@ struct Walk {
 // The number of positions of the most leading loops at each of which the walk has a part of its own.
 int64_t FinestCut(Walk walk);
 
-// Of a product that is not empty: A, B and C, of so many elements.
-std::array<int64_t, 3> CutsOf(const GemmStep& gemm, const std::array<int64_t, 3>& elements);
+// Of a product that is not empty: A, B and C, of so many elements, by tiles of its rows or of its depth.
+std::array<int64_t, 3> CutsOf(const GemmStep& gemm, const std::array<int64_t, 3>& elements, bool by_depth = false);
+
+// Whether the product can be taken by its depth: what A.T @ B needs of A and B is what others make row by row, and its
+// sums lose nothing when a tile is added to them.
+bool SumsOverTiles(const GemmStep& gemm);
+bool IsByDepth(const TileLoop& loop, const GemmStep& gemm);
+
+// What the loop's tiles are equal parts of, of a kernel or product: items, rows or positions of the depth.
+int64_t ExtentIn(const TileLoop& loop, const Step& step);
 
 }  // namespace tpu::host
