@@ -13,6 +13,7 @@ namespace {
 
 using ir::Triangle;
 
+constexpr int64_t kManyScores = 1 << 19;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 struct Attention {
@@ -33,8 +34,8 @@ Tensor Product(Tensor a, Tensor b, DType result, Triangle triangle) {
   return ir::Dot(a, b, Batch(a), Batch(b), {a.rank() - 1}, {b.rank() - 2}, result, triangle);
 }
 // a @ b.T
-Tensor ProductTransposed(Tensor a, Tensor b, DType result, Triangle triangle) {
-  return ir::Dot(a, b, Batch(a), Batch(b), {a.rank() - 1}, {b.rank() - 1}, result, triangle);
+Tensor ProductTransposed(Tensor a, Tensor b, DType result, Triangle triangle, bool again = false) {
+  return ir::Dot(a, b, Batch(a), Batch(b), {a.rank() - 1}, {b.rank() - 1}, result, triangle, again);
 }
 // a.T @ b
 Tensor TransposedProduct(Tensor a, Tensor b, DType result, Triangle triangle) {
@@ -55,10 +56,14 @@ Triangle ResultOf(const Attention& a) { return IsTriangular(a) ? Triangle::resul
 Triangle LeftOf(const Attention& a) { return IsTriangular(a) ? Triangle::lhs_lower : Triangle::none; }
 Triangle TurnedLeftOf(const Attention& a) { return IsTriangular(a) ? Triangle::lhs_upper : Triangle::none; }
 
-Tensor Scores(const Attention& a) {
+// Of a head, so many scores are not kept from forward for backward, and a device that has its tiles of a part of a
+// head's queries sums up what these give keys and values.
+bool HasManyScores(const Attention& a) { return a.query.size(-2) * a.key.size(-2) > kManyScores; }
+
+Tensor Scores(const Attention& a, bool again = false) {
   Emitter& e = a.query.emitter();
   DType compute = OpMath(a.query.dtype());
-  Tensor scores = ProductTransposed(a.query, a.key, compute, ResultOf(a)) * ir::Convert(a.scale, compute);
+  Tensor scores = ProductTransposed(a.query, a.key, compute, ResultOf(a), again) * ir::Convert(a.scale, compute);
   if (a.bias) {
     scores = a.bias.dtype() == DType::kBool ? ir::Select(a.bias, scores, e.Constant(compute, -kInfinity))
                                             : scores + ir::Convert(a.bias, compute);
@@ -131,7 +136,7 @@ struct Gradients {
 };
 Gradients DifferentiateBlock(const Attention& a, Tensor dy, Tensor output, Tensor logsumexp, DType sums) {
   DType compute = OpMath(a.query.dtype()), stored = a.query.dtype();
-  Tensor scores = Scores(a);
+  Tensor scores = Scores(a, HasManyScores(a));
   Tensor row = ir::Unsqueeze(ir::Convert(logsumexp, compute), -1);
   Tensor weights = ir::Exp(scores - ir::Select(ir::Eq(row, -kInfinity), 0, row));  // zero in rows that see nothing
   Tensor rounded = ir::Convert(weights, stored), wide_dy = ir::Convert(dy, compute);
@@ -146,7 +151,10 @@ Gradients DifferentiateBlock(const Attention& a, Tensor dy, Tensor output, Tenso
 Gradients Differentiate(AtenCall& c, const Attention& a, Tensor dy, Tensor output, Tensor logsumexp, bool scores) {
   const DType stored = a.query.dtype(), sums = OpMath(stored);
   const int64_t queries = a.query.size(-2), keys = a.key.size(-2), step = QueriesOfABlock(c, a);
-  if (step >= queries || scores) return DifferentiateBlock(a, dy, output, logsumexp, stored);
+  if (step >= queries || scores) {
+    Gradients g = DifferentiateBlock(a, dy, output, logsumexp, HasManyScores(a) ? sums : stored);
+    return {g.query, ir::Convert(g.key, stored), ir::Convert(g.value, stored), g.scores};
+  }
   const auto add = [&](Tensor& sum, Tensor part) {
     Shape none(part.rank(), 0), behind = none;
     behind[part.rank() - 2] = keys - part.size(-2);

@@ -24,6 +24,7 @@ constexpr uint64_t kLeastLinkBytes = 1 << 20;  // less than that stays in cache 
 // Each packs the right side anew, which is small beside the result.
 constexpr int64_t kLeastRowsOfPart = 64;
 constexpr uint64_t kMostRightBytesOfPart = 4 << 20;
+constexpr uint64_t kMostPartBytes = 32 << 20;  // where all parts are more than a tile should be
 
 // The matrix library reads the right side of products of few rows where it lies, from a core's own cache; panels would
 // be packed anew for each tile. A loop over such products and what lies between wakes the threads once instead of at
@@ -92,6 +93,7 @@ class Former {
   TileLoop LoopOfParts(const std::vector<size_t>& steps) const;
   Slices SlicesIn(const TileLoop& loop, size_t step) const;
   bool PathAround(size_t a, size_t b) const;
+  bool TryJoin(size_t a, size_t b);
   uint64_t BytesOf(uint32_t slot) const { return plan_.slots[slot].bytes; }
   bool PartsOfOne(uint32_t a, uint32_t b) const;
 
@@ -153,9 +155,6 @@ bool Former::Divides(size_t step, const TileLoop& loop, const Limits& limits) co
   if (ExtentIn(loop, s) % tiles != 0) return false;
   if (s.kind == Step::Kind::kGemm && IsByDepth(loop, s.gemm))
     return tiles / loop.together * s.gemm.k == DepthsOf(s.gemm);
-  for (size_t j = s.num_inputs; j < s.slots.size(); ++j) {
-    if (slices_[step][j] % tiles != 0) return false;
-  }
   if (s.kind == Step::Kind::kKernel) return true;
   const int64_t rows = RowsOf(s.gemm) / tiles;
   if (s.gemm.batch.empty()) return rows >= (HasFewRows(step) ? kLeastRowsOfFew : kLeastRows);
@@ -164,8 +163,8 @@ bool Former::Divides(size_t step, const TileLoop& loop, const Limits& limits) co
          static_cast<uint64_t>(s.gemm.k * s.gemm.n) * SizeOf(s.gemm.dtype) <= kMostRightBytesOfPart;
 }
 
-// Every value that one of the steps writes and another reads is cut alike, and a tile has no more than so many bytes at
-// a time.
+// Every value that one of the steps writes and another touches is cut alike, and a tile has no more than so many bytes
+// at a time.
 bool Former::Fits(const std::vector<size_t>& steps, const TileLoop& loop, const Limits& limits) const {
   const auto inside = [&](size_t step) { return std::binary_search(steps.begin(), steps.end(), step); };
   if (llvm::any_of(edges_, [&](const Edge& e) { return e.apart && inside(e.from) && inside(e.to); })) return false;
@@ -185,14 +184,8 @@ bool Former::Fits(const std::vector<size_t>& steps, const TileLoop& loop, const 
       use.written |= j >= plan_.steps[step].num_inputs;
     }
   }
-  // What a product by its depth gives is whole behind the loop only.
-  const auto alone = [&](uint32_t slot, const Use& use) {
-    const Step& s = plan_.steps[use.first];
-    return use.first == use.last && s.kind == Step::Kind::kGemm && IsByDepth(loop, s.gemm) && s.slots[2] == slot;
-  };
-  for (const auto& [slot, use] : uses) {
-    if (use.written && !use.cut && !alone(slot, use)) return false;
-  }
+  const auto shared = [](const Use& use) { return use.written && !use.cut && use.first != use.last; };
+  if (llvm::any_of(uses, [&](const auto& use) { return shared(use.second); })) return false;
   return llvm::all_of(steps, [&](size_t step) {
     uint64_t bytes = 0;
     for (const auto& [slot, use] : uses) {
@@ -202,7 +195,7 @@ bool Former::Fits(const std::vector<size_t>& steps, const TileLoop& loop, const 
   });
 }
 
-// The fewest parts of a matrix that fit, or the smallest there are: what they hold is as large as a matrix otherwise.
+// The fewest parts of a matrix that fit, or the smallest there are.
 TileLoop Former::LoopOfParts(const std::vector<size_t>& steps) const {
   const GemmStep* product = nullptr;
   bool sums = false;
@@ -221,7 +214,7 @@ TileLoop Former::LoopOfParts(const std::vector<size_t>& steps) const {
     if (product->m % parts != 0) continue;
     const TileLoop loop{.tiles = BatchesOf(*product) * parts, .together = sums ? parts : 1};
     if (Fits(steps, loop, {.parts = true})) return loop;
-    if (Fits(steps, loop, {.parts = true, .bytes = UINT64_MAX})) smallest = loop;
+    if (Fits(steps, loop, {.parts = true, .bytes = kMostPartBytes})) smallest = loop;
   }
   return smallest;
 }
@@ -263,19 +256,26 @@ void Former::Join() {
     return edge.bytes < kLeastLinkBytes && !HasFewRows(edge.from) && !HasFewRows(edge.to);
   });
   std::stable_sort(links.begin(), links.end(), [](const Edge& x, const Edge& y) { return x.bytes > y.bytes; });
-  for (const Edge& link : links) {
-    const size_t a = cluster_[link.from], b = cluster_[link.to];
-    if (a == b) continue;
-    std::vector<size_t> both;
-    std::merge(members_[a].begin(), members_[a].end(), members_[b].begin(), members_[b].end(),
-               std::back_inserter(both));
-    if (LoopOf(both).tiles == 0 || PathAround(a, b) || PathAround(b, a)) continue;
-    const size_t joined = both.front();
-    for (size_t step : both) cluster_[step] = joined;
-    members_.erase(a);
-    members_.erase(b);
-    members_[joined] = std::move(both);
+  // What a path leads around may be joined once that is.
+  for (size_t before = 0; before != members_.size();) {
+    before = members_.size();
+    std::erase_if(links, [&](const Edge& link) { return TryJoin(cluster_[link.from], cluster_[link.to]); });
   }
+}
+
+// Whether there is nothing more to try.
+bool Former::TryJoin(size_t a, size_t b) {
+  if (a == b) return true;
+  std::vector<size_t> both;
+  std::merge(members_[a].begin(), members_[a].end(), members_[b].begin(), members_[b].end(), std::back_inserter(both));
+  if (LoopOf(both).tiles == 0) return true;
+  if (PathAround(a, b) || PathAround(b, a)) return false;
+  const size_t joined = both.front();
+  for (size_t step : both) cluster_[step] = joined;
+  members_.erase(a);
+  members_.erase(b);
+  members_[joined] = std::move(both);
+  return true;
 }
 
 // Operands before users; otherwise by each cluster's last step, so that results do not come long before they are read.
@@ -321,10 +321,11 @@ Slices SlicesOf(const LoopNest& nest, const KernelShape& shape) {
 
 namespace {
 
-// Temporaries that no step outside their loop uses. Each of its steps cuts them alike, or they had not been joined.
+// Temporaries that several steps of one loop use, and none outside it. They cut them alike, or had not been joined.
 void KeepInTiles(Plan& plan) {
   constexpr size_t kNone = SIZE_MAX, kSeveral = SIZE_MAX - 1;
   std::vector<size_t> only_user(plan.slots.size(), kNone);  // a loop, or several steps that are not one loop's
+  std::vector<int> uses(plan.slots.size(), 0);
   for (size_t s = 0; s < plan.steps.size(); ++s) {
     size_t loop = 0;
     while (loop < plan.tile_loops.size() && s >= plan.tile_loops[loop].first + size_t{plan.tile_loops[loop].count})
@@ -333,10 +334,11 @@ void KeepInTiles(Plan& plan) {
     for (uint32_t slot : plan.steps[s].slots) {
       const bool first = only_user[slot] == kNone || only_user[slot] == loop;
       only_user[slot] = inside && first ? loop : kSeveral;
+      ++uses[slot];
     }
   }
   for (size_t slot = 0; slot < plan.slots.size(); ++slot) {
-    if (plan.slots[slot].kind == Slot::Kind::kTemp && only_user[slot] < kSeveral) {
+    if (plan.slots[slot].kind == Slot::Kind::kTemp && only_user[slot] < kSeveral && uses[slot] > 1) {
       plan.slots[slot].kind = Slot::Kind::kTile;
     }
   }

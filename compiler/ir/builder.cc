@@ -245,10 +245,10 @@ std::pair<Tensor, Tensor> Sort(Tensor x, int64_t dim, bool descending) {
 }
 
 Tensor Dot(Tensor a, Tensor b, Ints a_batch, Ints b_batch, Ints a_contract, Ints b_contract, DType result,
-           Triangle triangle) {
+           Triangle triangle, bool again) {
   Shape dims = DotShape(a.type(), b.type(), a_batch, b_batch, a_contract, b_contract);
   return a.emitter().Make<DotOp>(a.emitter().Type(result, dims), a.value(), b.value(), a_batch, b_batch, a_contract,
-                                 b_contract, triangle, a.emitter().precision());
+                                 b_contract, triangle, a.emitter().precision(), again);
 }
 
 Tensor Conv(Tensor a, Tensor b, const ConvWindow& w, int64_t feature_groups, int64_t batch_groups, DType result,

@@ -195,7 +195,7 @@ Tensor WindowReduce(ReduceKind kind, Tensor x, const Window& w);
 Tensor WindowArgReduce(ExtremumKind kind, Tensor x, const Window& w);
 std::pair<Tensor, Tensor> Sort(Tensor x, int64_t dim, bool descending);
 Tensor Dot(Tensor a, Tensor b, Ints a_batch, Ints b_batch, Ints a_contract, Ints b_contract, DType result,
-           Triangle triangle = Triangle::none);
+           Triangle triangle = Triangle::none, bool again = false);
 struct ConvWindow {
   Shape strides, low, high, base_dilation, dilation;
 };

@@ -333,7 +333,7 @@ struct TransposeOfDot : mlir::OpRewritePattern<TransposeOp> {
     if (op.getPermutation() != ArrayRef<int64_t>(swapped)) return failure();
     rewriter.replaceOpWithNewOp<DotOp>(op, op.getType(), dot.getRhs(), dot.getLhs(), dot.getRhsBatch(),
                                        dot.getLhsBatch(), dot.getRhsContract(), dot.getLhsContract(), dot.getTriangle(),
-                                       dot.getPrecision());
+                                       dot.getPrecision(), dot.getAgain());
     return success();
   }
 };
@@ -357,7 +357,7 @@ struct DotOfTranspose : mlir::OpRewritePattern<DotOp> {
     Value lhs = Fold(op.getLhs(), dims[0], dims[1]), rhs = Fold(op.getRhs(), dims[2], dims[3]);
     if (lhs == op.getLhs() && rhs == op.getRhs()) return failure();
     rewriter.replaceOpWithNewOp<DotOp>(op, op.getType(), lhs, rhs, dims[0], dims[2], dims[1], dims[3], op.getTriangle(),
-                                       op.getPrecision());
+                                       op.getPrecision(), op.getAgain());
     return success();
   }
   static Value Fold(Value operand, SmallVector<int64_t>& batch, SmallVector<int64_t>& contract) {

@@ -44,12 +44,14 @@ def Tpu_DotOp : Tpu_Op<"dot"> {
     lhs free position may be anything, NaN too. lhs_lower, lhs_upper: lhs is zero where the contracted position is
     greater, or less, than the free position.
 
+    again: computed anew, whatever has computed the same before: the result is too large to keep.
+
     precision says what a device may round f32 operands to: nothing, two or three parts of bf16 (high), or bf16 (medium).
   }];
   let arguments = (ins Tpu_Arithmetic:$lhs, Tpu_Arithmetic:$rhs, DenseI64ArrayAttr:$lhs_batch,
                    DenseI64ArrayAttr:$rhs_batch, DenseI64ArrayAttr:$lhs_contract, DenseI64ArrayAttr:$rhs_contract,
                    DefaultValuedAttr<Tpu_TriangleAttr, "::tpu::ir::Triangle::none">:$triangle,
-                   Tpu_HighestByDefault:$precision);
+                   Tpu_HighestByDefault:$precision, UnitAttr:$again);
   let results = (outs Tpu_Arithmetic:$result);
   let assemblyFormat = [{
     $lhs `,` $rhs `batch` $lhs_batch `x` $rhs_batch `contract` $lhs_contract `x` $rhs_contract attr-dict `:`

@@ -189,7 +189,7 @@ void Prepare(ir::DotOp op, bool open) {
     sizes.push_back(left.getDimSize(2 * rank - 3 - left_contract));
     sizes.push_back(right.getDimSize(2 * rank - 3 - right_contract));
     result = ir::DotOp::create(b, loc, RankedTensorType::get(sizes, out), lhs, rhs, batch, batch, Dims{left_contract},
-                               Dims{right_contract}, op.getTriangle());
+                               Dims{right_contract}, op.getTriangle(), op.getPrecision(), op.getAgain());
   }
   op.getResult().replaceAllUsesWith(Reshape(b, loc, result, ir::TensorTypeOf(op.getResult()).getShape()));
   op.erase();

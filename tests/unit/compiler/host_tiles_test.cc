@@ -71,6 +71,55 @@ TEST(TileLoops, ProductsAndWhatLiesBetweenShareALoopOverTheBatch) {
   }
 }
 
+// The same over so many positions that one matrix of scores is too large, and the weights turned, times u.
+TEST(TileLoops, ALargeMatrixIsTakenByPartsOfItsRows) {
+  const std::string text = absl::StrReplaceAll(
+      kAttention, {{"16x128x32", "8x1024x32"},
+                   {"16x128x128", "8x1024x1024"},
+                   {"16x128x", "8x1024x"},
+                   {"%v: tensor<16x128x32xf32>)", "%v: tensor<8x1024x32xf32>, %u: tensor<8x1024x32xf32>)"},
+                   {"-> tensor<16x128x32xf32> {", "-> (tensor<8x1024x32xf32>, tensor<8x1024x32xf32>) {"},
+                   {"return %y : tensor<16x128x32xf32>", R"(%z = tpu.dot %p, %u batch [0] x [0] contract [1] x [1]
+        : (tensor<8x1024x1024xf32>, tensor<8x1024x32xf32>) -> tensor<8x1024x32xf32>
+    return %y, %z : tensor<8x1024x32xf32>, tensor<8x1024x32xf32>)"}});
+  const Plan plan = PlanOf(text);
+  ASSERT_EQ(plan.tile_loops.size(), 1u);
+  EXPECT_EQ(plan.tile_loops[0].count, 4u);
+  EXPECT_GT(plan.tile_loops[0].together, 1);
+  EXPECT_EQ(plan.tile_loops[0].tiles, 8 * plan.tile_loops[0].together);
+  EXPECT_EQ(plan.arena_bytes, 0u);
+  EXPECT_LE(plan.thread_bytes, 4u << 20);
+
+  const int64_t batch = 8, length = 1024, width = 32;
+  const auto q = Ramp(batch * length * width, 0.001f, -0.7f), k = Ramp(batch * length * width, 0.002f, -1.5f);
+  const auto v = Ramp(batch * length * width), u = Ramp(batch * length * width, 0.01f, -3);
+  const std::vector<Bytes> inputs = {Pack(q), Pack(k), Pack(v), Pack(u)};
+  const auto y = RunFor<float>(text, inputs, 0), z = RunFor<float>(text, inputs, 1);
+  std::vector<double> row(length), turned(length * width, 0);
+  const int64_t b = 5;
+  for (int64_t i = 0; i < length; ++i) {
+    double sum = 0;
+    for (int64_t j = 0; j < length; ++j) {
+      double s = 0;
+      for (int64_t d = 0; d < width; ++d) s += q[(b * length + i) * width + d] * k[(b * length + j) * width + d];
+      sum += row[j] = s * s;
+    }
+    std::vector<double> out(width, 0);
+    for (int64_t j = 0; j < length; ++j) {
+      for (int64_t d = 0; d < width; ++d) {
+        out[d] += row[j] / sum * v[(b * length + j) * width + d];
+        turned[j * width + d] += row[j] / sum * u[(b * length + i) * width + d];
+      }
+    }
+    for (int64_t d = 0; d < width; ++d) {
+      ASSERT_NEAR(y[(b * length + i) * width + d], out[d], 1e-3 * (1 + std::abs(out[d]))) << i << " " << d;
+    }
+  }
+  for (int64_t at = 0; at < length * width; ++at) {
+    ASSERT_NEAR(z[b * length * width + at], turned[at], 1e-3 * (1 + std::abs(turned[at]))) << at;
+  }
+}
+
 // x @ w by row times a row, times v.
 TEST(TileLoops, ProductsOfFewRowsShareALoop) {
   SetMatrixLibrary({.name = "plain", .sgemm = PlainSgemm});

@@ -275,6 +275,54 @@ TEST_F(ExecutableTest, AValueOfATileLoopsOwnHasRoomForATileOfEachThread) {
   }
 }
 
+// (in0 in1).T in2, two matrices: the tiles of one add up what they give its product.
+TEST_F(ExecutableTest, TilesOfAMatrixAddUpAProductByItsDepth) {
+  constexpr int64_t kM = 8, kN = 4, kK = 64, kWidth = 2;
+  Plan plan;
+  plan.num_inputs = 3;
+  plan.slots = {MakeSlot(Kind::kInput, 0, 2 * kK * kWidth * 4), MakeSlot(Kind::kInput, 1, kWidth * kM * 4),
+                MakeSlot(Kind::kTile, 0, 2 * kK * kM * 4), MakeSlot(Kind::kInput, 2, 2 * kK * kN * 4),
+                MakeSlot(Kind::kOutput, 0, 2 * kM * kN * 4)};
+  Step first, second;
+  first.kind = second.kind = Step::Kind::kGemm;
+  first.slots = {0, 1, 2}, second.slots = {2, 3, 4};
+  first.num_inputs = second.num_inputs = 2;
+  first.gemm = {.m = kK, .n = kM, .k = kWidth, .lda = kWidth, .ldb = kM, .ldc = kM};
+  first.gemm.batch = {2}, first.gemm.stride_a = {kK * kWidth}, first.gemm.stride_b = {0};
+  first.gemm.stride_c = {kK * kM};
+  second.gemm = {.trans_a = true, .m = kM, .n = kN, .k = kK, .lda = kM, .ldb = kN, .ldc = kN};
+  second.gemm.batch = {2}, second.gemm.stride_a = {kK * kM}, second.gemm.stride_b = {kK * kN};
+  second.gemm.stride_c = {kM * kN};
+  plan.steps = {first, second};
+  plan.outputs = {{.bytes = 2 * kM * kN * 4}};
+  std::vector<float> rows(2 * kK * kWidth), weights(kWidth * kM), others(2 * kK * kN);
+  for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<float>(i % 13);
+  for (size_t i = 0; i < weights.size(); ++i) weights[i] = static_cast<float>(i % 5);
+  for (size_t i = 0; i < others.size(); ++i) others[i] = static_cast<float>(i % 7);
+  std::vector<float> expected(2 * kM * kN, 0);
+  for (size_t b = 0; b < 2; ++b) {
+    for (size_t p = b * kK; p < (b + 1) * kK; ++p) {
+      for (size_t i = 0; i < kM; ++i) {
+        const float left = rows[2 * p] * weights[i] + rows[2 * p + 1] * weights[kM + i];
+        for (size_t j = 0; j < kN; ++j) expected[(b * kM + i) * kN + j] += left * others[p * kN + j];
+      }
+    }
+  }
+  for (int64_t together : {1, 4, 64}) {
+    const int64_t tiles = 2 * together;
+    plan.tile_loops = {{.first = 0, .count = 2, .tiles = tiles, .together = together}};
+    plan.thread_bytes = static_cast<uint64_t>(2 * kK * kM * 4 / tiles);
+    auto executable = Load(plan);
+    ASSERT_NE(executable, nullptr);
+    Argument inputs[] = {{.buffer = Upload(rows)}, {.buffer = Upload(weights)}, {.buffer = Upload(others)}};
+    BufferRef output[1];
+    ASSERT_TRUE(executable->Launch(absl::MakeSpan(inputs), absl::MakeSpan(output), nullptr).ok());
+    for (size_t i = 0; i < expected.size(); ++i) ASSERT_EQ(Floats(output[0])[i], expected[i]) << tiles << " " << i;
+  }
+  plan.tile_loops[0].together = 2;  // half of a matrix
+  EXPECT_FALSE(Plan::Parse(plan.Serialize()).ok());
+}
+
 TEST_F(ExecutableTest, ReportsAnIndexOutOfRangeFromATile) {
   Plan plan;
   plan.num_inputs = 2;

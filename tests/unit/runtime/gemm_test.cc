@@ -250,6 +250,33 @@ void CompareTriangle(GemmStep g) {
   }
 }
 
+// The depth in three parts, the last two of other sizes.
+TEST(Gemm, PartsOfTheDepthAddUp) {
+  for (Triangle triangle : {Triangle::kNone, Triangle::kLhsLower, Triangle::kLhsUpper}) {
+    for (int64_t m : {100, 40}) {
+      GemmStep g;
+      g.m = m, g.n = 30, g.k = 70, g.trans_a = true;
+      g.lda = m, g.ldb = g.ldc = 30;
+      g.batch = {2}, g.stride_a = {m * 70}, g.stride_b = {70 * 30}, g.stride_c = {m * 30};
+      auto a = RandomSmallIntegers<float>(static_cast<size_t>(2 * m * 70), 1);
+      const auto b = RandomSmallIntegers<float>(2 * 70 * 30, 2);
+      for (size_t i = 0; i < a.size(); ++i) {
+        const int64_t row = static_cast<int64_t>(i) % m, depth = static_cast<int64_t>(i) / m % 70;
+        if (triangle == Triangle::kLhsLower ? depth > row : triangle == Triangle::kLhsUpper && depth < row) a[i] = 0;
+      }
+      std::vector<float> expected(static_cast<size_t>(2 * m * 30)), c(expected.size(), NAN);
+      RunGemm(g, a.data(), b.data(), expected.data());
+      g.triangle = triangle;
+      for (int64_t begin : {0, 70}) {
+        RunGemmDepth(g, a.data(), b.data(), c.data(), begin, begin + 32);
+        RunGemmDepth(g, a.data(), b.data(), c.data(), begin + 32, begin + 50);
+        RunGemmDepth(g, a.data(), b.data(), c.data(), begin + 50, begin + 70);
+      }
+      ASSERT_EQ(c, expected) << "triangle " << static_cast<int>(triangle) << " of " << m;
+    }
+  }
+}
+
 TEST(Gemm, Triangles) {
   const int64_t shapes[][3] = {{256, 256, 64}, {200, 130, 150}, {100, 300, 250}, {300, 70, 90},
                                {7, 16, 5},     {800, 20, 400},  {800, 400, 20}};

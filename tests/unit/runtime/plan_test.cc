@@ -182,6 +182,8 @@ TEST(Plan, RefusesWhatReachesOutsideItsSlots) {
       {"tiles that do not divide a kernel", [](Plan& p) { p.tile_loops[0].tiles = 3; }},
       {"tiles that do not divide a product", [](Plan& p) { p.tile_loops[0].tiles = 16; }},
       {"no tiles", [](Plan& p) { p.tile_loops[0].tiles = 0; }},
+      {"no tiles together", [](Plan& p) { p.tile_loops[0].together = 0; }},
+      {"tiles together that do not divide all", [](Plan& p) { p.tile_loops[0].together = 3; }},
       {"call buffer before it is made", [](Plan& p) { p.steps[0].slots[0] = 3; }},
       {"call with too many inputs", [](Plan& p) { p.steps[2].num_inputs = 5; }},
       {"call into a temporary", [](Plan& p) { p.steps[2].slots[3] = 6; }},
