@@ -1,4 +1,5 @@
-"""Attention as torch.nn's layers call it in evaluation: single operators, taken apart; against the CPU."""
+"""Attention as torch.nn's layers call it in evaluation: single operators, taken apart; over many positions, with
+gradients; against the CPU."""
 
 import copy
 
@@ -79,6 +80,55 @@ def test_attention_of_half_types_is_as_exact_as_the_cpus(kind):
     x, attention = x.float(), attention.float()
     exact = attention(x, x, x, **options)[0]
     assert (found - exact).square().mean() <= 1.1 * (rounded - exact).square().mean()
+
+
+def long_attention(q, k, v, kind):
+    """The output and the gradients of q, k and v, where the loss is half the sum of squares."""
+    options = {"is_causal": kind != "mask", "enable_gqa": kind == "grouped"}
+    if kind == "mask":
+        visible = torch.arange(k.size(-2)) % 7 < torch.arange(q.size(-2))[:, None] % 5 + 1
+        options["attn_mask"] = visible.to(q.device)
+    output = nn.functional.scaled_dot_product_attention(q, k, v, **options)
+    return output.detach(), *torch.autograd.grad(output, (q, k, v), output.detach())
+
+
+@pytest.mark.parametrize("kind", ["causal", "mask", "grouped"])
+@pytest.mark.parametrize("length", [1152, 1031])  # many parts and, of a prime, none
+def test_attention_over_many_positions(kind, length):
+    torch.manual_seed(0)
+    inputs = [torch.randn(1, heads, length, 16) for heads in ((8, 2, 2) if kind == "grouped" else (8, 8, 8))]
+    expected = long_attention(*(x.requires_grad_() for x in inputs), kind)
+    there = [x.detach().to("tpu").requires_grad_() for x in inputs]
+    for _ in range(3):  # the last by compiled code
+        found = long_attention(*there, kind)
+        torch.tpu.wait_for_compiles()
+        assert_same(expected, found)
+
+
+def test_attention_over_many_positions_in_bfloat16_is_as_exact_as_the_cpus():
+    torch.manual_seed(0)
+    inputs = [torch.randn(1, 8, 1152, 16).bfloat16() for _ in range(3)]
+    exact = long_attention(*(x.double().requires_grad_() for x in inputs), "causal")
+    rounded = long_attention(*(x.clone().requires_grad_() for x in inputs), "causal")
+    there = [x.to("tpu").requires_grad_() for x in inputs]
+    for _ in range(3):
+        found = long_attention(*there, "causal")
+        torch.tpu.wait_for_compiles()
+    for e, r, f in zip(exact, rounded, found, strict=True):
+        assert (f.cpu() - e).square().mean() <= 1.1 * (r - e).square().mean()
+
+
+def test_attention_over_many_positions_keeps_no_scores():
+    inputs = [torch.randn(1, 8, 2048, 64, device="tpu").requires_grad_() for _ in range(3)]
+    for _ in range(3):
+        long_attention(*inputs, "causal")
+        torch.tpu.wait_for_compiles()
+    torch.tpu.synchronize()
+    torch.tpu.reset_peak_memory_stats()
+    before = torch.tpu.memory_allocated()
+    long_attention(*inputs, "causal")
+    torch.tpu.synchronize()
+    assert torch.tpu.max_memory_allocated() - before < 48 << 20  # one matrix of scores for each head: 128 MiB
 
 
 @pytest.mark.parametrize("options", ENCODERS.values(), ids=ENCODERS)
