@@ -12,10 +12,11 @@ namespace {
 using llvm::Value;
 using Kind = NestNode::Kind;
 
-constexpr int64_t kLongSum = 256;        // of f32, in one accumulator
-constexpr int64_t kLongRow = 1 << 15;    // of f32, in as many accumulators as the innermost loop has lanes
-constexpr int64_t kLine = 64;            // bytes of a cache line
-constexpr int64_t kLeastRun = 16 << 10;  // bytes read one after another, for which what lies ahead is asked for
+constexpr int64_t kLongSum = 256;         // of f32, in one accumulator
+constexpr int64_t kLongColumn = 1 << 10;  // the same of one known size: f64 may cost a column kernel half its speed
+constexpr int64_t kLongRow = 1 << 15;     // of f32, in as many accumulators as the innermost loop has lanes
+constexpr int64_t kLine = 64;             // bytes of a cache line
+constexpr int64_t kLeastRun = 16 << 10;   // bytes read one after another, for which what lies ahead is asked for
 
 constexpr int kRoundedDepth = 6;  // at most 2 to its power nodes are looked at
 
@@ -77,7 +78,7 @@ NestValues::Reduction NestValues::ReductionOf(mlir::Operation* op) const {
   r.fold = static_cast<ElementOps::Fold>(mlir::cast<ir::ReduceOp>(op).getKind());
   // Sums of few results that have one known size are cut in parts before (passes/split_reductions.cc).
   const bool open = llvm::any_of(nest_.loops, [](const Loop& loop) { return loop.reduced && loop.most; });
-  const int64_t longest = nest_.inner_reduced() && !open ? kLongRow : kLongSum;
+  const int64_t longest = open ? kLongSum : nest_.inner_reduced() ? kLongRow : kLongColumn;
   if (r.fold == ElementOps::Fold::kSum && r.element.isF32() && ReducedMost() > longest) {
     r.element = mlir::Float64Type::get(op->getContext());
   }
