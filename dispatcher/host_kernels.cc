@@ -76,7 +76,7 @@ at::Tensor Window(const Call& call, const at::Tensor& base) {
                         std::get<int64_t>(call.arguments[first + 2].attribute));
 }
 
-// All elements of the base of a "tpu::view" or "tpu::update", as its window's dtype.
+// All whole elements of the base of a "tpu::view" or "tpu::update", as its window's dtype.
 at::Tensor Flat(Device& device, const Call& call, const BufferRef& base) {
   const c10::ScalarType type = ToScalarType(std::get<DType>(call.arguments.back().attribute));
   const Dims elements = {static_cast<int64_t>(call.operands[0].type.bytes() / c10::elementSize(type))};
@@ -101,9 +101,13 @@ absl::Status RunWindow(Device& device, const Call& call, absl::Span<const Kernel
   }
   at::Tensor flat = Flat(device, call, base);
   if (update) {
-    if (inputs[0].window == nullptr && !inputs[0].argument.donated) flat = flat.clone();
-    Window(call, flat).copy_(Read(device, inputs[1], call.operands[1].type.dims, flat.scalar_type()));
-    outputs[0] = AdoptTensor(device, flat, call.results[0]);
+    const c10::ScalarType type = flat.scalar_type();
+    const int64_t bytes = call.operands[0].type.bytes(), in_elements = flat.nbytes();
+    at::Tensor all = in_elements < bytes ? HostTensor(device, base, {bytes}, c10::kByte) : flat;
+    if (inputs[0].window == nullptr && !inputs[0].argument.donated) all = all.clone();
+    flat = in_elements < bytes ? all.narrow(0, 0, in_elements).view(type) : all;
+    Window(call, flat).copy_(Read(device, inputs[1], call.operands[1].type.dims, type));
+    outputs[0] = AdoptTensor(device, all, call.results[0]);
   } else {
     outputs[0] = AdoptTensor(device, Window(call, flat).contiguous(), call.results[0]);
   }

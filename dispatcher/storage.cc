@@ -99,8 +99,9 @@ void TpuStorage::Resize(size_t bytes) {
   TORCH_CHECK(bytes <= std::numeric_limits<int64_t>::max(), "tpu: no storage has ", bytes, " bytes");
   const c10::DeviceIndex device = this->device().index();
   Content resized;
-  if (const Layout* const layout = this->layout(); layout != nullptr && bytes > 0) {
-    if (C10_UNLIKELY(observed()) && observer != nullptr) observer->OnResize(*this);
+  const Layout* const layout = this->layout();
+  if (C10_UNLIKELY(observed()) && observer != nullptr && layout != nullptr) observer->OnResize(*this, bytes);
+  if (layout != nullptr && bytes > 0) {
     const c10::Storage other(Make(bytes, device));
     const size_t element = c10::elementSize(layout->scalar_type), kept = std::min(bytes, nbytes());
     const bool whole = bytes % element == 0 && nbytes() % element == 0;

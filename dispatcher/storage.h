@@ -34,8 +34,8 @@ class StorageObserver {
   virtual void OnWrite(TpuStorage& storage) = 0;
   // Before a storage that nothing was written to gets memory, in order to be read.
   virtual void OnMemory(TpuStorage& storage) = 0;
-  // Before a storage that something was written to gets another size, but none.
-  virtual void OnResize(TpuStorage& storage) = 0;
+  // Before a storage that has memory gets another size.
+  virtual void OnResize(TpuStorage& storage, size_t bytes) = 0;
 
  protected:
   ~StorageObserver() = default;

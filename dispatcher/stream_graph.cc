@@ -47,10 +47,18 @@ class StreamCapture final : public Capture, public StorageObserver {
   }
   void OnWrite(TpuStorage& storage) override { See(storage).blank = false; }
   void OnMemory(TpuStorage& storage) override { See(storage).blank = true; }
-  void OnResize(TpuStorage& storage) override {
-    TORCH_CHECK_NOT_IMPLEMENTED(See(storage).made,
+  void OnResize(TpuStorage& storage, size_t bytes) override {
+    Seen& seen = See(storage);
+    TORCH_CHECK_NOT_IMPLEMENTED(seen.made || bytes == 0,
                                 "tpu: a tensor from before a graph is captured can't get another size while it is: its "
                                 "replays would find it resized; resize it before");
+    if (!seen.made || seen.slot < 0) return;
+    // The blank memory that was read is none of its from now on.
+    const int32_t slot = std::exchange(seen.slot, -1);
+    const Layout* const layout = seen.layout;
+    Seen& memory = See(*TpuStorage::Make(layout->bytes, storage.device().index()));
+    memory.slot = slot;
+    memory.layout = layout;
   }
   void OnRead(TpuStorage& storage) override {
     Seen& seen = See(storage);

@@ -22,11 +22,11 @@ Result Concatenated(const Lists& lists) {
 struct Gradient {
   Tensor unscaled, stored;  // what the step uses, and what is written back
 };
-// grad / grad_scale; PyTorch writes that back.
-Gradient ReadGradient(AtenCall& c, Tensor grad, int grad_scale, bool maximize, DType dtype) {
-  Tensor g = ir::Convert(grad, dtype);
-  if (c.has(grad_scale)) g = g / ir::Reshape(c.as(grad_scale, dtype), {});
-  return {maximize ? -g : g, c.has(grad_scale) ? g : grad};
+// grad / grad_scale; PyTorch writes that back, but where the scaler found an infinity.
+Gradient ReadGradient(AtenCall& c, Tensor grad, int grad_scale, Tensor found, bool maximize, DType dtype) {
+  Tensor before = ir::Convert(grad, dtype), g = before;
+  if (c.has(grad_scale)) g = before / ir::Reshape(c.as(grad_scale, dtype), {});
+  return {maximize ? -g : g, c.has(grad_scale) ? Keep(found, before, g) : grad};
 }
 
 Tensor FoundInfinity(AtenCall& c, int i) { return c.has(i) ? ir::Reshape(c.as(i, DType::kFloat32), {}) : Tensor(); }
@@ -45,7 +45,7 @@ Lowering FusedAdam(bool decoupled) {
       auto number = [&](int i) { return ir::Reshape(c.as(i, dtype), {}); };
       Tensor lr = number(6), beta1 = number(7), beta2 = number(8), decay = number(9), eps = number(10);
       Tensor p = ir::Convert(params[k], dtype), m = ir::Convert(means[k], dtype), v = ir::Convert(squares[k], dtype);
-      auto [g, stored] = ReadGradient(c, grads[k], 13, c.boolean(12), dtype);
+      auto [g, stored] = ReadGradient(c, grads[k], 13, found, c.boolean(12), dtype);
       Tensor step = ir::Reshape(ir::Convert(steps[k], DType::kFloat64), {});
       auto correction = [&](int beta) {  // 1 - beta^step, a number of the whole tensor, in f64
         return 1.0 - ir::Pow(ir::Reshape(c.as(beta, DType::kFloat64), {}), step);
@@ -83,7 +83,7 @@ Result FusedSgd(AtenCall& c) {
     DType dtype = OpMath(params[k].dtype());
     auto number = [&](int i) { return ir::Reshape(c.as(i, dtype), {}); };
     Tensor p = ir::Convert(params[k], dtype), decay = number(3), momentum = number(4), lr = number(5);
-    auto [g, stored] = ReadGradient(c, grads[k], 10, c.boolean(8), dtype);
+    auto [g, stored] = ReadGradient(c, grads[k], 10, found, c.boolean(8), dtype);
     g = g + ir::Select(ir::Eq(decay, 0), 0, p * decay);
     if (k < buffers.size() && buffers[k]) {
       Tensor before = ir::Convert(buffers[k], dtype);
@@ -106,7 +106,7 @@ Result FusedAdagrad(AtenCall& c) {
     DType dtype = OpMath(params[k].dtype());
     auto number = [&](int i) { return ir::Reshape(c.as(i, dtype), {}); };
     Tensor p = ir::Convert(params[k], dtype), sum = ir::Convert(sums[k], dtype), decay = number(6);
-    auto [g, stored] = ReadGradient(c, grads[k], 9, c.boolean(8), dtype);
+    auto [g, stored] = ReadGradient(c, grads[k], 9, found, c.boolean(8), dtype);
     g = g + ir::Select(ir::Eq(decay, 0), 0, p * decay);
     Tensor step = ir::Reshape(ir::Convert(steps[k], dtype), {});
     Tensor size = number(4) / (1.0 + (step - 1.0) * number(5));

@@ -12,9 +12,11 @@ namespace {
 using llvm::Value;
 using Kind = NestNode::Kind;
 
-constexpr int64_t kLongSum = 256;        // of f32, in one accumulator
-constexpr int64_t kLine = 64;            // bytes of a cache line
-constexpr int64_t kLeastRun = 16 << 10;  // bytes read one after another, for which what lies ahead is asked for
+constexpr int64_t kLongSum = 256;         // of f32, in one accumulator
+constexpr int64_t kLongColumn = 1 << 10;  // the same of one known size: numbers that differ stay within 1e-6
+constexpr int64_t kLongRow = 1 << 15;     // of f32, in as many accumulators as the innermost loop has lanes
+constexpr int64_t kLine = 64;             // bytes of a cache line
+constexpr int64_t kLeastRun = 16 << 10;   // bytes read one after another, for which what lies ahead is asked for
 
 constexpr int kRoundedDepth = 6;  // at most 2 to its power nodes are looked at
 
@@ -74,9 +76,10 @@ NestValues::Reduction NestValues::ReductionOf(mlir::Operation* op) const {
     return r;
   }
   r.fold = static_cast<ElementOps::Fold>(mlir::cast<ir::ReduceOp>(op).getKind());
-  // Of one known size, long sums are cut in parts (passes/split_reductions.cc), which keeps them accurate.
+  // Sums of few results that have one known size are cut in parts before (passes/split_reductions.cc).
   const bool open = llvm::any_of(nest_.loops, [](const Loop& loop) { return loop.reduced && loop.most; });
-  if (open && r.fold == ElementOps::Fold::kSum && r.element.isF32() && ReducedMost() > kLongSum) {
+  const int64_t longest = open ? kLongSum : nest_.inner_reduced() ? kLongRow : kLongColumn;
+  if (r.fold == ElementOps::Fold::kSum && r.element.isF32() && ReducedMost() > longest) {
     r.element = mlir::Float64Type::get(op->getContext());
   }
   return r;

@@ -99,6 +99,29 @@ def test_what_is_made_meanwhile_is_resized():
         assert [r.tolist() for r in results] == [r.tolist() for r in step(x.cpu())]
 
 
+@pytest.mark.parametrize("change", [lambda y: y.resize_(6), lambda y: y.resize_(1).resize_(6)])
+def test_memory_made_meanwhile_is_resized(change):
+    """Some of it is written before, so that the rest is read."""
+
+    def step(x):
+        y = torch.empty(4, device=x.device)
+        y[:2].copy_(x)
+        first = y[:2] * 3
+        change(y)[1:].fill_(9)
+        freed = torch.empty(4, device=x.device)
+        freed[1:3].copy_(x)
+        again = freed[1:3] + 1
+        freed.untyped_storage().resize_(0)
+        return first, y, again, y * 2
+
+    x = torch.zeros(2, device=DEVICE)
+    graph, results = captured(lambda: step(x), warm=0)
+    for start in (0.0, 5.0):
+        x.copy_(torch.arange(start, start + 2))
+        graph.replay()
+        assert [r.tolist() for r in results] == [r.tolist() for r in step(x.cpu())]
+
+
 def test_what_was_there_before_keeps_its_size():
     x = torch.ones(3, device=DEVICE)
     with pytest.raises(NotImplementedError, match="can't get another size"):

@@ -567,3 +567,11 @@ def test_numbers_beside_half_types_are_rounded_where_the_cpu_rounds_them(dtype):
         rtol=5e-3,
         atol=0,
     )
+
+
+@pytest.mark.parametrize(
+    ("shape", "dim"), [((16000, 4), 0), ((1300, 47), 0), ((32, 2000, 8), 1), ((60000,), 0), ((40, 50000), 1)]
+)
+def test_long_sums_are_as_accurate_as_the_cpus(shape, dim):
+    """Of equal numbers, whose sums are rounded the same way again and again."""
+    check(lambda x: (x.sum(dim), (x * 3).mean(dim)), torch.full(shape, 0.1))

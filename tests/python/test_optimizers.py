@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 import torch.nn as nn
+from helpers import check
 
 MAKERS = {
     "SGD": lambda p, **k: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01, **k),
@@ -96,3 +97,16 @@ def test_operators_that_return_several_lists():
     (updated, unscaled), expected = results("tpu"), results("cpu")
     assert [len(one) for one in updated] == [2, 2, 2, 2, 0]
     torch.testing.assert_close((updated, unscaled), expected, check_device=False)
+
+
+@pytest.mark.parametrize("found", [0.0, 1.0])
+@pytest.mark.parametrize("name", sorted(FUSED))
+def test_gradients_are_unscaled_but_where_an_infinity_was_found(name, found):
+    def program(weight, grad, scale, found):
+        optimizer = getattr(torch.optim, name)([weight.requires_grad_()], lr=0.1, fused=True)
+        optimizer.grad_scale, optimizer.found_inf = scale, found
+        weight.grad = grad
+        optimizer.step()
+        return weight.detach(), grad
+
+    check(program, torch.ones(5), torch.arange(5.0), torch.tensor(4.0), torch.tensor(found))

@@ -340,6 +340,19 @@ def test_resize_grows_and_shrinks():
     check(program, torch.arange(3.0))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64, torch.bfloat16, torch.int64])
+def test_elements_before_a_piece_of_one_are_written(dtype):
+    def program(x):
+        x.untyped_storage().resize_(4 * x.element_size() + 1)
+        x[1:3].fill_(3)
+        every = torch.empty(0, dtype=torch.uint8, device=x.device).set_(x.untyped_storage())
+        every[-1].fill_(7)
+        x[2:].fill_(5)
+        return x.clone(), every[-1:].clone(), x[:2] + 1
+
+    check(program, torch.arange(4).to(dtype))
+
+
 def test_reversed_elements_are_read_in_other_dims():
     def program(x):
         runs = x.flip(0, 1).reshape(-1)
