@@ -239,6 +239,10 @@ int Emitter::FindTiledLoop() const {
 
 // ---- rows: the innermost loop is reduced ----
 
+// Long sums are of parts: so many positions of each lane in the operand's type, and those in the accumulator's, which
+// is half as fast.
+constexpr int64_t kPartOfSum = 64;
+
 void Emitter::RowPass(int phase) {
   std::vector<int> roots = RootsOf(phase);
   if (roots.empty()) return;
@@ -246,25 +250,32 @@ void Emitter::RowPass(int phase) {
   struct Running {
     int node;
     Reduction reduction;
-    std::vector<std::pair<int, Slots>> by_width;
+    Reduction part;  // the same in the operand's type, of some positions
+    std::vector<std::tuple<int, Slots, Slots>> by_width;
+    bool in_parts() const { return part.element != reduction.element; }
   };
   std::vector<Running> running;
+  const auto make_slots = [&](const Reduction& r, int width) {
+    Slots slots;
+    slots.value = EntryAlloca(ops_.RegisterType(r.element, width));
+    if (r.arg) slots.index = EntryAlloca(Splat(I64(0), width)->getType());
+    return slots;
+  };
   for (int node : nest_.reduces) {
     if (nest_.nodes[node].phase != phase + 1) continue;
-    Running r{node, ReductionOf(nest_.nodes[node].op), {}};
+    Running r;
+    r.node = node;
+    r.reduction = r.part = ReductionOf(nest_.nodes[node].op);
+    r.part.element = r.part.operand;
     for (int width : WidthsFor(InnerCount())) {
-      Slots slots;
-      slots.value = EntryAlloca(ops_.RegisterType(r.reduction.element, width));
-      if (r.reduction.arg) slots.index = EntryAlloca(Splat(I64(0), width)->getType());
+      const Slots slots = make_slots(r.reduction, width);
       StoreSlots(slots, Start(r.reduction, width));
-      r.by_width.push_back({width, slots});
+      r.by_width.push_back({width, slots, r.in_parts() ? make_slots(r.part, width) : slots});
     }
     running.push_back(std::move(r));
   }
-  int64_t inner = nest_.loops.back().size;
-  ReducedLoops(0, [&] {
-    Hoist(roots);
-    InnerLoop(I64(0), I64(inner), InnerCount(), [&] {
+  const auto inner_loop = [&](Value* begin, Value* end) {
+    InnerLoop(begin, end, InnerCount(), [&] {
       for (auto& [node, buffer] : scratch_) {
         if (nest_.nodes[node].phase != phase) continue;
         Value* v = GetLanes(node);
@@ -275,19 +286,43 @@ void Emitter::RowPass(int phase) {
         b_.CreateAlignedStore(v, to, llvm::Align(4));
       }
       for (Running& r : running) {
-        for (auto& [width, slots] : r.by_width) {
+        for (auto& [width, whole, part] : r.by_width) {
           if (width != width_) continue;
-          Accumulator next{OperandOf(r.reduction, r.node), nullptr};
-          if (r.reduction.arg) next.index = Splat(ReducedPosition(), width_);
-          StoreSlots(slots, Merge(r.reduction, LoadSlots(r.reduction, slots, width_), next));
+          Accumulator next{OperandOf(r.part, r.node), nullptr};
+          if (r.part.arg) next.index = Splat(ReducedPosition(), width_);
+          StoreSlots(part, Merge(r.part, LoadSlots(r.part, part, width_), next));
         }
       }
       StoreOutputs([&](const NestOutput& o) { return o.full && nest_.nodes[o.node].phase == phase; });
     });
+  };
+  const auto each_in_parts = [&](const std::function<void(const Running&, int, const Slots&, const Slots&)>& visit) {
+    for (const Running& r : running) {
+      for (const auto& [width, whole, part] : r.by_width) {
+        if (r.in_parts()) visit(r, width, whole, part);
+      }
+    }
+  };
+  Value* const inner = I64(nest_.loops.back().size);
+  ReducedLoops(0, [&] {
+    Hoist(roots);
+    if (llvm::none_of(running, [](const Running& r) { return r.in_parts(); })) return inner_loop(I64(0), inner);
+    const int64_t step = kPartOfSum * max_width_;
+    For(I64(0), inner, step, [&](Value* begin) {
+      each_in_parts([&](const Running& r, int width, const Slots&, const Slots& part) {
+        StoreSlots(part, Start(r.part, width));
+      });
+      inner_loop(begin, b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b_.CreateAdd(begin, I64(step)), inner));
+      each_in_parts([&](const Running& r, int width, const Slots& whole, const Slots& part) {
+        Accumulator more = LoadSlots(r.part, part, width);
+        more.value = ops_.Convert(r.part.element, r.reduction.element, more.value);
+        StoreSlots(whole, Merge(r.reduction, LoadSlots(r.reduction, whole, width), more));
+      });
+    });
   });
   for (Running& r : running) {
     Accumulator total;
-    for (auto& [width, slots] : r.by_width) {
+    for (auto& [width, slots, of_parts] : r.by_width) {
       Accumulator part = Horizontal(r.reduction, LoadSlots(r.reduction, slots, width));
       total = total.value == nullptr ? part : Merge(r.reduction, total, part);
     }

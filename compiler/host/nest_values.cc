@@ -14,7 +14,7 @@ using Kind = NestNode::Kind;
 
 constexpr int64_t kLongSum = 256;         // of f32, in one accumulator
 constexpr int64_t kLongColumn = 1 << 10;  // the same of one known size: numbers that differ stay within 1e-6
-constexpr int64_t kLongRow = 1 << 15;     // of f32, in as many accumulators as the innermost loop has lanes
+constexpr int64_t kLongRow = 1 << 12;     // of f32, in as many accumulators as the innermost loop has lanes
 constexpr int64_t kLine = 64;             // bytes of a cache line
 constexpr int64_t kLeastRun = 16 << 10;   // bytes read one after another, for which what lies ahead is asked for
 
