@@ -13,7 +13,6 @@ namespace {
 
 using ir::Triangle;
 
-constexpr int64_t kManyScores = 1 << 19;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 struct Attention {
@@ -56,8 +55,10 @@ Triangle ResultOf(const Attention& a) { return IsTriangular(a) ? Triangle::resul
 Triangle LeftOf(const Attention& a) { return IsTriangular(a) ? Triangle::lhs_lower : Triangle::none; }
 Triangle TurnedLeftOf(const Attention& a) { return IsTriangular(a) ? Triangle::lhs_upper : Triangle::none; }
 
-// Of a head, so many scores are not kept from forward for backward, and a device that has its tiles of a part of a
-// head's queries sums up what these give keys and values.
+// So many scores of a head are not kept from forward to backward where both are in one fragment, but computed again.
+// The embedded device has a part of a head's queries at a time and adds up what these give keys and values: in wide
+// sums.
+constexpr int64_t kManyScores = 1 << 19;
 bool HasManyScores(const Attention& a) { return a.query.size(-2) * a.key.size(-2) > kManyScores; }
 
 Tensor Scores(const Attention& a, bool again = false) {

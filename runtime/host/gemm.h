@@ -17,8 +17,8 @@ void RunGemm(const GemmStep& step, const void* a, const void* b, void* c);
 // Rows [begin, end) of C, numbered batch * m + row, on the calling thread alone.
 void RunGemmRows(const GemmStep& step, const void* a, const void* b, void* c, int64_t begin, int64_t end);
 
-// What the positions [begin, end) of the depth, numbered batch * k + position and all of one matrix, give is added to C,
-// which the first of them clears; on the calling thread alone. Of a product that SumsOverTiles (tile_cut.h).
+// What the positions [begin, end) of the depth, numbered batch * k + position and all of one matrix, give is added to
+// C, which the first of them clears; on the calling thread alone. Of a product that SumsOverTiles (tile_cut.h).
 void RunGemmDepth(const GemmStep& step, const void* a, const void* b, void* c, int64_t begin, int64_t end);
 
 // Rows of the whole batch, positions of its depth, its matrices.
