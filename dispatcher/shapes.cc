@@ -36,6 +36,7 @@ namespace {
 
 using Two = std::tuple<at::Tensor, at::Tensor>;
 using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
+using Four = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 using Generator = std::optional<at::Generator>;
 
 // Of the sizes to which the operands broadcast, with strides as TensorIterator gives them.
@@ -398,11 +399,8 @@ at::Tensor& IndexPut(at::Tensor& self, const c10::List<std::optional<at::Tensor>
   return self;
 }
 // -> the bags, and where they lie, how large they are, and which elements are the largest.
-std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> EmbeddingBag(const at::Tensor& weight,
-                                                                        const at::Tensor& indices,
-                                                                        const at::Tensor& offsets, bool, int64_t mode,
-                                                                        bool, const std::optional<at::Tensor>& weights,
-                                                                        bool include_last, int64_t) {
+Four EmbeddingBag(const at::Tensor& weight, const at::Tensor& indices, const at::Tensor& offsets, bool, int64_t mode,
+                  bool, const std::optional<at::Tensor>& weights, bool include_last, int64_t) {
   constexpr int64_t kSum = 0, kMax = 2;
   CheckPlain(weight.is_floating_point() && weight.dim() == 2 && indices.dim() == 1 && offsets.dim() == 1 &&
              offsets.numel() > 0 && (indices.scalar_type() == c10::kLong || indices.scalar_type() == c10::kInt) &&
@@ -426,6 +424,10 @@ at::Tensor UnfoldBackward(const at::Tensor& grad, at::IntArrayRef sizes, int64_t
 at::Tensor& MaskedScatter(at::Tensor& self, const at::Tensor& mask, const at::Tensor& source) {
   CheckPlain(self.scalar_type() == source.scalar_type());
   return MaskedFill(self, mask);
+}
+at::Tensor MaskedScatterBackward(const at::Tensor& grad, const at::Tensor& mask, at::IntArrayRef sizes) {
+  CheckPlain(mask.scalar_type() == c10::kBool);
+  return at::empty(sizes, grad.options());
 }
 at::Tensor Take(const at::Tensor& self, const at::Tensor& index) {
   CheckPlain(index.scalar_type() == c10::kLong && self.numel() > 0);
@@ -551,6 +553,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse3, m) {
   m.impl("masked_fill_.Scalar", &MaskedFillScalar);
   m.impl("masked_fill_.Tensor", &MaskedFillTensor);
   m.impl("masked_scatter_", &MaskedScatter);
+  m.impl("masked_scatter_backward", &MaskedScatterBackward);
   m.impl("median.dim_values", &Median);
   m.impl("mish_backward", &ActivationBackward);
   m.impl("multinomial", &Multinomial);

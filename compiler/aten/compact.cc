@@ -70,6 +70,20 @@ Result MaskedScatter(AtenCall& c) {  // (x, mask, source)
   return ir::Reshape(ir::Select(mask, ir::Take(source, place, 0), Flat(ir::BroadcastTo(x, dims))), dims);
 }
 
+// (dy, mask; sizes): the elements under the mask in front, zeros behind them: the gradient of masked_scatter's source.
+Result MaskedScatterBackward(AtenCall& c) {
+  Tensor dy = c.tensor(0), mask = c.tensor(1);
+  std::optional<Shape> dims = ir::BroadcastDims(dy.dims(), mask.dims());
+  if (!dims) return Result::Decline();
+  mask = Flat(ir::BroadcastTo(mask, *dims));
+  const Ints sizes = c.result_dims();
+  const int64_t n = mask.elements(), wanted = llvm::product_of(sizes, int64_t{1});
+  if (n == 0 || wanted == 0) return Zeros(dy, dy.dtype(), sizes);
+  Tensor packed = Packed(Flat(ir::BroadcastTo(dy, *dims)), mask, Running(mask));
+  packed = wanted <= n ? ir::SliceDim(packed, 0, 0, wanted) : ir::Pad(packed, 0, {0}, {wanted - n});
+  return ir::Reshape(packed, sizes);
+}
+
 // The first of each run of equal elements, each element's run, and their lengths. `order`: where the elements stood.
 Result Runs(AtenCall& c, Tensor x, Tensor order, bool inverse, bool counts) {
   const int64_t n = x.size(0);
@@ -108,6 +122,7 @@ void RegisterCompact(Registry& r) {
   r.Add("aten::nonzero", NonZero, kBounds | kHostKernelFirst);
   r.Add("aten::masked_select", MaskedSelect, kBounds | kHostKernelFirst);
   r.Add("aten::masked_scatter", MaskedScatter, kHostKernelFirst);
+  r.Add("aten::masked_scatter_backward", MaskedScatterBackward, kHostKernelFirst);
   r.Add("aten::_unique2", Unique, kBounds | kHostKernelFirst);
   r.Add("aten::unique_consecutive", UniqueConsecutive, kBounds | kHostKernelFirst);
 }

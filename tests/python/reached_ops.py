@@ -183,6 +183,7 @@ SAMPLES = {
     "lt.Tensor": (torch.lt, (X, Y)),
     "masked_fill_.Scalar": (_in_place(lambda x, m: x.masked_fill_(m, -1)), (X, MASK)),
     "masked_scatter": (lambda x, m, y: x.masked_scatter(m[0], y) + x.clone().masked_scatter_(m, y), (X, MASK, Y)),
+    "masked_scatter_backward": (_backward(lambda y, x, m: x.masked_scatter(m, y)), (Y, X, MASK)),
     "max_pool2d_with_indices": (lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True), (IMAGE,)),
     "max_pool2d_with_indices_backward": (_backward(lambda x: F.max_pool2d(x, 2)), (IMAGE,)),
     "mean": (lambda x: x.mean(0), (X,)),

@@ -99,6 +99,10 @@ CALLS = {
         4, torch.tensor([0], device=x.device), 2
     ),
     "masked_scatter": lambda x, w: x.masked_scatter(x > 0, x * 2),
+    "masked_scatter's source": lambda x, w: x.detach().masked_scatter(x[0].detach() > 0, x.flatten() * 2),
+    "masked_scatter's source of just enough": lambda x, w: x.detach().masked_scatter(
+        torch.arange(6, device=x.device) < 2, x[..., :2].contiguous()
+    ),
     "take": lambda x, w: x.take(torch.tensor([[0, 9], [-1, 2]], device=x.device)),
     "kthvalue": lambda x, w: x.transpose(1, 2).kthvalue(2, 1)[0],
     "kthvalue, keepdim": lambda x, w: x.kthvalue(2, keepdim=True)[0],
