@@ -6,6 +6,7 @@ import os
 import weakref
 
 import torch
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from torch_tpu import _C, _dynamo
 
@@ -19,6 +20,7 @@ def apply():
     _copies_between_devices()
     _gradients_as_bf16()
     _captured_steps()
+    _traced_strides()
     _dynamo.register_on_import(
         {
             "safetensors.torch": _safetensors_by_way_of_the_cpu,
@@ -268,3 +270,33 @@ def _captured_steps():
             )
 
     torch.optim.Optimizer._accelerator_graph_capture_health_check = check
+
+
+def _traced_strides():
+    """What strides tracing takes results to have depends on the device's library for some operators. Here they are the
+    CPU's."""
+    fakes = torch._subclasses.fake_impls.op_implementations_dict
+    aten = torch.ops.aten
+    for op in (aten.convolution, aten._convolution, aten.convolution_backward, aten.pixel_shuffle):
+        for overload in (getattr(op, name) for name in op.overloads()):
+            fakes[overload] = _traced_on_the_cpu(fakes.get(overload, lambda *_, **__: NotImplemented))
+
+
+def _traced_on_the_cpu(original):
+    def moved(values, device):
+        def move(t):
+            return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=device)
+
+        return tree_map_only(torch.Tensor, move, values)
+
+    @functools.wraps(original)
+    def fake(mode, op, *arguments, **named):
+        tensors = [t for t in tree_leaves((arguments, named)) if isinstance(t, torch.Tensor)]
+        devices = {t.device for t in tensors}
+        if len(devices) != 1 or tensors[0].device.type != "tpu":
+            return original(mode, op, *arguments, **named)
+        with mode:
+            arguments, named = moved((arguments, named), "cpu")
+            return moved(op(*arguments, **named), tensors[0].device)
+
+    return fake

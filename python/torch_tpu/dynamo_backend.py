@@ -92,6 +92,8 @@ def _names_stream(node):
 
 def _compiled(gm, wait):
     """The graph as a function of the list of its inputs, which it empties."""
+    if _hold_to_traced_strides(gm.graph):
+        gm.recompile()
     for name in _regions(gm):
         setattr(gm, name, _Region(getattr(gm, name), wait))
     parts = _parts(gm.graph)
@@ -107,6 +109,63 @@ def _compiled(gm, wait):
 
     call._boxed_call = True
     return call
+
+
+def _hold_to_traced_strides(graph):
+    """Views and numbers in the graph are of the strides that tracing found. For some operators they aren't those of any
+    kernel (batch_norm of transposed values), so results in an order of their own are held to it. Whether any are."""
+    held = False
+    for node in list(graph.nodes):
+        value = node.meta.get("val")
+        call = node.args[0] if node.target is operator.getitem else node
+        if not isinstance(value, torch.Tensor) or not isinstance(call.target, torch._ops.OpOverload):
+            continue
+        order = _order(value)
+        aliases = any(r.alias_info is not None for r in call.target._schema.returns)
+        plain = all(map(_in_order, [value, *_tensors([call.args, call.kwargs])]))
+        if aliases or plain or order is None or value.device.type != "tpu":
+            continue
+        with graph.inserting_after(node):
+            there = graph.call_function(_in_that_order, (node, order))
+        there.meta = dict(node.meta)
+        node.replace_all_uses_with(there, delete_user_cb=lambda user, there=there: user is not there)
+        held = True
+    return held
+
+
+def _hints(numbers):
+    return [n.node.hint if isinstance(n, torch.SymInt) else n for n in numbers]
+
+
+def _in_order(value):
+    strides = [n for size, n in zip(_hints(value.shape), _hints(value.stride()), strict=True) if size != 1]
+    return None in strides or strides == sorted(strides, reverse=True)
+
+
+def _order(value):
+    """The dimensions from the outermost to the innermost; None of values with gaps or overlaps, or of unknown size."""
+    sizes, strides = _hints(value.shape), _hints(value.stride())
+    if None in sizes or None in strides:
+        return None
+    order = sorted(range(len(sizes)), key=lambda d: -strides[d])
+    return order if [strides[d] for d in order if sizes[d] != 1] == _dense(sizes, order) else None
+
+
+def _dense(sizes, order):
+    """The strides of dimensions of more than one element."""
+    strides, elements = [], 1
+    for d in reversed(order):
+        if sizes[d] != 1:
+            strides.append(elements)
+            elements *= sizes[d]
+    return strides[::-1]
+
+
+def _in_that_order(value, order):
+    if [value.stride(d) for d in order if value.size(d) != 1] == _dense(value.shape, order):
+        return value
+    back = sorted(range(len(order)), key=order.__getitem__)
+    return value.permute(order).clone(memory_format=torch.contiguous_format).permute(back)
 
 
 def _captured(gm, wait, device):
