@@ -59,7 +59,9 @@ Triangle TurnedLeftOf(const Attention& a) { return IsTriangular(a) ? Triangle::l
 // The embedded device has a part of a head's queries at a time and adds up what these give keys and values: in wide
 // sums.
 constexpr int64_t kManyScores = 1 << 19;
-bool HasManyScores(const Attention& a) { return a.query.size(-2) * a.key.size(-2) > kManyScores; }
+bool HasManyScores(AtenCall& c, const Attention& a) {
+  return c.host_kernels() && !c.open_sizes() && a.query.size(-2) * a.key.size(-2) > kManyScores;
+}
 
 Tensor Scores(const Attention& a, bool again = false) {
   Emitter& e = a.query.emitter();
@@ -135,9 +137,11 @@ Forward Run(AtenCall& c, const Attention& a) {
 struct Gradients {
   Tensor query, key, value, scores;  // of key and value in `sums`
 };
-Gradients DifferentiateBlock(const Attention& a, Tensor dy, Tensor output, Tensor logsumexp, DType sums) {
+// again: scores are computed again.
+Gradients DifferentiateBlock(const Attention& a, Tensor dy, Tensor output, Tensor logsumexp, DType sums,
+                             bool again = false) {
   DType compute = OpMath(a.query.dtype()), stored = a.query.dtype();
-  Tensor scores = Scores(a, HasManyScores(a));
+  Tensor scores = Scores(a, again);
   Tensor row = ir::Unsqueeze(ir::Convert(logsumexp, compute), -1);
   Tensor weights = ir::Exp(scores - ir::Select(ir::Eq(row, -kInfinity), 0, row));  // zero in rows that see nothing
   Tensor rounded = ir::Convert(weights, stored), wide_dy = ir::Convert(dy, compute);
@@ -153,7 +157,8 @@ Gradients Differentiate(AtenCall& c, const Attention& a, Tensor dy, Tensor outpu
   const DType stored = a.query.dtype(), sums = OpMath(stored);
   const int64_t queries = a.query.size(-2), keys = a.key.size(-2), step = QueriesOfABlock(c, a);
   if (step >= queries || scores) {
-    Gradients g = DifferentiateBlock(a, dy, output, logsumexp, HasManyScores(a) ? sums : stored);
+    const bool many = HasManyScores(c, a);
+    Gradients g = DifferentiateBlock(a, dy, output, logsumexp, many ? sums : stored, many);
     return {g.query, ir::Convert(g.key, stored), ir::Convert(g.value, stored), g.scores};
   }
   const auto add = [&](Tensor& sum, Tensor part) {

@@ -2,9 +2,16 @@
 
 #include <numeric>
 
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+
 namespace tpu::aten {
 
 using mlir::dyn_cast_if_present;
+
+bool AtenCall::open_sizes() {
+  auto function = op_->getParentOfType<mlir::func::FuncOp>();
+  return function && function->hasAttr(kOpenSizes);
+}
 
 Tensor AtenCall::tensor(int i) {
   mlir::Attribute a = argument(i);

@@ -62,6 +62,7 @@ class AtenCall {
   Emitter& emitter() { return e_; }
   std::string name() { return op_.getName().str(); }
   bool host_kernels() const { return host_kernels_; }  // CompilerBackend::HoldsCalls
+  bool open_sizes();                                   // whether the same is to be done at others of its sizes
 
   bool has(int i) { return static_cast<bool>(argument(i)) && !mlir::isa<mlir::UnitAttr>(argument(i)); }
   bool is_tensor(int i) { return has(i) && mlir::isa<ir::TensorArgAttr>(argument(i)); }

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "compiler/passes/passes.h"
+#include "compiler/ir/dialect.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
 namespace tpu::host {

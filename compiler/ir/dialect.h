@@ -14,13 +14,19 @@
 #include "mlir/Interfaces/InferTypeOpInterface.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 
-namespace tpu::ir {
+namespace tpu {
+
+// Attribute of a function that is compiled at several sizes for one program: its own.
+constexpr llvm::StringLiteral kOpenSizes = "tpu.open_sizes";
+
+namespace ir {
 
 // The op renames positions only: what reads it can read its operand instead.
 template <typename Op>
 class ViewLike : public mlir::OpTrait::TraitBase<Op, ViewLike> {};
 
-}  // namespace tpu::ir
+}  // namespace ir
+}  // namespace tpu
 
 #include "compiler/ir/dialect.h.inc"
 #include "compiler/ir/enums.h.inc"

@@ -19,7 +19,4 @@ std::unique_ptr<mlir::Pass> CreateShareSoftmaxPass();
 std::unique_ptr<mlir::Pass> CreateSplitConcatsPass();
 std::unique_ptr<mlir::Pass> CreateSplitReductionsPass();
 
-// Attribute of a function that is compiled at several sizes for one program: its own.
-constexpr llvm::StringLiteral kOpenSizes = "tpu.open_sizes";
-
 }  // namespace tpu
