@@ -15,7 +15,6 @@
 #include "compiler/ir/types.h"
 #include "mlir/IR/AsmState.h"
 #include "runtime/host/arena.h"
-#include "runtime/host/tile_cut.h"
 
 namespace tpu::host {
 namespace {
@@ -338,12 +337,8 @@ void Builder::AddGemm(ir::DotOp op) {
   step.gemm = source.step;
   step.slots = {SlotOf(source.a), SlotOf(source.b), slots_[op.getResult()]};
   if (BytesOf(op.getResult()) == 0) return;
-  auto elements = [&](int i, DType type) {
-    return static_cast<int64_t>(plan_.slots[step.slots[i]].bytes / SizeOf(type));
-  };
-  const auto cuts =
-      CutsOf(step.gemm, {elements(0, step.gemm.dtype), elements(1, step.gemm.dtype), elements(2, step.gemm.out_dtype)});
-  AddStep(std::move(step), 2, Slices(cuts.begin(), cuts.end()));
+  Slices slices = SlicesOf(plan_, step);
+  AddStep(std::move(step), 2, std::move(slices));
 }
 
 void Builder::AddConv(ir::ConvOp op) {

@@ -71,7 +71,13 @@ int64_t CutOf(const LoopNest& nest, const KernelShape& shape, const Expr& index,
 // Joins steps to clusters, each a tile loop or a step alone, along what one writes and another reads.
 class Former {
  public:
-  Former(const Plan& plan, const std::vector<Slices>& slices) : plan_(plan), slices_(slices) { FindEdges(); }
+  Former(const Plan& plan, const std::vector<Slices>& slices) : plan_(plan), slices_(slices), by_depth_(slices.size()) {
+    FindEdges();
+    for (size_t i = 0; i < plan.steps.size(); ++i) {
+      const Step& s = plan.steps[i];
+      if (s.kind == Step::Kind::kGemm && SumsOverTiles(s.gemm)) by_depth_[i] = SlicesOf(plan, s, /*by_depth=*/true);
+    }
+  }
   void Join();
   std::vector<std::vector<size_t>> Order() const;
   TileLoop LoopOf(const std::vector<size_t>& steps) const;  // of no tiles where they make none
@@ -91,7 +97,9 @@ class Former {
   bool Divides(size_t step, const TileLoop& loop, const Limits& limits) const;
   bool Fits(const std::vector<size_t>& steps, const TileLoop& loop, const Limits& limits) const;
   TileLoop LoopOfParts(const std::vector<size_t>& steps) const;
-  Slices SlicesIn(const TileLoop& loop, size_t step) const;
+  const Slices& SlicesIn(const TileLoop& loop, size_t step) const {
+    return (IsByDepth(loop, plan_.steps[step]) ? by_depth_ : slices_)[step];
+  }
   bool PathAround(size_t a, size_t b) const;
   bool TryJoin(size_t a, size_t b);
   uint64_t BytesOf(uint32_t slot) const { return plan_.slots[slot].bytes; }
@@ -99,6 +107,7 @@ class Former {
 
   const Plan& plan_;
   const std::vector<Slices>& slices_;
+  std::vector<Slices> by_depth_;  // of products that can be taken so
   std::vector<Edge> edges_;
   std::vector<size_t> cluster_;  // of each step: the number of its first step
   std::map<size_t, std::vector<size_t>> members_;
@@ -139,22 +148,12 @@ bool Former::HasFewRows(size_t step) const {
          s.gemm.m <= kFewRows && BytesOf(s.slots[1]) <= kMostBytesOfFew;
 }
 
-Slices Former::SlicesIn(const TileLoop& loop, size_t step) const {
-  const Step& s = plan_.steps[step];
-  if (s.kind != Step::Kind::kGemm || !IsByDepth(loop, s.gemm)) return slices_[step];
-  const auto elements = [&](int i, DType type) { return static_cast<int64_t>(BytesOf(s.slots[i]) / SizeOf(type)); };
-  const auto cuts = CutsOf(
-      s.gemm, {elements(0, s.gemm.dtype), elements(1, s.gemm.dtype), elements(2, s.gemm.out_dtype)}, /*by_depth=*/true);
-  return Slices(cuts.begin(), cuts.end());
-}
-
 bool Former::Divides(size_t step, const TileLoop& loop, const Limits& limits) const {
   const Step& s = plan_.steps[step];
   if (slices_[step].empty()) return false;
   const int64_t tiles = loop.tiles;
   if (ExtentIn(loop, s) % tiles != 0) return false;
-  if (s.kind == Step::Kind::kGemm && IsByDepth(loop, s.gemm))
-    return tiles / loop.together * s.gemm.k == DepthsOf(s.gemm);
+  if (IsByDepth(loop, s)) return tiles / loop.together == BatchesOf(s.gemm);
   if (s.kind == Step::Kind::kKernel) return true;
   const int64_t rows = RowsOf(s.gemm) / tiles;
   if (s.gemm.batch.empty()) return rows >= (HasFewRows(step) ? kLeastRowsOfFew : kLeastRows);
@@ -176,7 +175,7 @@ bool Former::Fits(const std::vector<size_t>& steps, const TileLoop& loop, const 
   for (size_t step : steps) {
     if (!Divides(step, loop, limits)) return false;
     const std::vector<uint32_t>& slots = plan_.steps[step].slots;
-    const Slices slices = SlicesIn(loop, step);
+    const Slices& slices = SlicesIn(loop, step);
     for (size_t j = 0; j < slots.size(); ++j) {
       Use& use = uses.try_emplace(slots[j], Use{step, step}).first->second;
       use.last = step;
@@ -303,6 +302,15 @@ std::vector<std::vector<size_t>> Former::Order() const {
 }
 
 }  // namespace
+
+Slices SlicesOf(const Plan& plan, const Step& product, bool by_depth) {
+  const GemmStep& g = product.gemm;
+  const auto elements = [&](size_t slot, DType type) {
+    return static_cast<int64_t>(plan.slots[product.slots[slot]].bytes / SizeOf(type));
+  };
+  const auto cuts = CutsOf(g, {elements(0, g.dtype), elements(1, g.dtype), elements(2, g.out_dtype)}, by_depth);
+  return Slices(cuts.begin(), cuts.end());
+}
 
 Slices SlicesOf(const LoopNest& nest, const KernelShape& shape) {
   if (!shape.row_major) return {};

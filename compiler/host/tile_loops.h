@@ -15,6 +15,7 @@ namespace tpu::host {
 // For each slot of a step, how finely the step's tiles cut it (runtime/host/tile_cut.h).
 using Slices = std::vector<int64_t>;
 Slices SlicesOf(const LoopNest& nest, const KernelShape& shape);  // inputs, then outputs
+Slices SlicesOf(const Plan& plan, const Step& product, bool by_depth = false);
 
 // Fills plan.tile_loops, brings the steps of each together and makes temporaries that no other step uses its own.
 // slices: of each step, empty where it has no tiles. Returns the former number of each step.

@@ -274,7 +274,7 @@ def _captured_steps():
 
 def _traced_strides():
     """What strides tracing takes results to have depends on the device's library for some operators. Here they are the
-    CPU's."""
+    CPU's. (NotImplemented is PyTorch's word for a fake that leaves a call to the operator's Meta kernel.)"""
     fakes = torch._subclasses.fake_impls.op_implementations_dict
     aten = torch.ops.aten
     for op in (aten.convolution, aten._convolution, aten.convolution_backward, aten.pixel_shuffle):

@@ -375,7 +375,7 @@ void PlanExecutable::RunTiles(const TileLoop& loop, absl::Span<const size_t> ste
     const int64_t extent = ExtentIn(loop, step) / loop.tiles;
     if (step.kind == Step::Kind::kKernel) {
       functions_[step.kernel.kernel](at.data(), tile * extent, (tile + 1) * extent);
-    } else if (IsByDepth(loop, step.gemm)) {
+    } else if (IsByDepth(loop, step)) {
       RunGemmDepth(step.gemm, at[0], at[1], at[2], tile * extent, (tile + 1) * extent);
     } else {
       RunGemmRows(step.gemm, at[0], at[1], at[2], tile * extent, (tile + 1) * extent);

@@ -272,7 +272,7 @@ class Checker {
       if (g.n == 0 || g.k == 0 || RowsOf(g) == 0) return Bad("step ", step, " is a product of nothing, in tiles");
       const uint64_t size = SizeOf(j == 2 ? g.out_dtype : g.dtype);
       const int64_t elements = static_cast<int64_t>(slot.bytes / size);
-      const auto cuts = CutsOf(g, {elements, elements, elements}, IsByDepth(*loop, g));
+      const auto cuts = CutsOf(g, {elements, elements, elements}, IsByDepth(*loop, s));
       if (slot.bytes % size != 0 || cuts[j] % loop->tiles != 0) {
         return Bad("step ", step, ": a tile of the product leaves its part of slot ", s.slots[j]);
       }
@@ -302,8 +302,7 @@ class Checker {
           return Bad("step ", i, " does not divide into ", loop.tiles, " tiles");
         }
         // A task has all of a matrix's depth, so that C[b] is one task's.
-        if (s.kind == Step::Kind::kGemm && IsByDepth(loop, s.gemm) &&
-            (s.gemm.k == 0 || loop.tiles / loop.together * s.gemm.k != DepthsOf(s.gemm))) {
+        if (IsByDepth(loop, s) && loop.tiles / loop.together != BatchesOf(s.gemm)) {
           return Bad("step ", i, ": a task of the loop has no whole matrix");
         }
         if (absl::Status status = Tiles(i, &loop); !status.ok()) return status;

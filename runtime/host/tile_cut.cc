@@ -26,15 +26,17 @@ int64_t FinestCut(Walk walk) {
 }
 
 bool SumsOverTiles(const GemmStep& g) {
-  return g.trans_a && !g.trans_b && !g.accumulate && !g.batch.empty() &&
+  return g.trans_a && !g.trans_b && !g.accumulate && !g.batch.empty() && g.k > 0 &&
          (g.out_dtype == DType::kFloat32 || g.out_dtype == DType::kFloat64);
 }
 
-bool IsByDepth(const TileLoop& loop, const GemmStep& g) { return loop.together > 1 && SumsOverTiles(g); }
+bool IsByDepth(const TileLoop& loop, const Step& step) {
+  return step.kind == Step::Kind::kGemm && loop.together > 1 && SumsOverTiles(step.gemm);
+}
 
 int64_t ExtentIn(const TileLoop& loop, const Step& step) {
   if (step.kind == Step::Kind::kKernel) return step.kernel.extent();
-  return IsByDepth(loop, step.gemm) ? DepthsOf(step.gemm) : RowsOf(step.gemm);
+  return IsByDepth(loop, step) ? DepthsOf(step.gemm) : RowsOf(step.gemm);
 }
 
 std::array<int64_t, 3> CutsOf(const GemmStep& g, const std::array<int64_t, 3>& elements, bool by_depth) {

@@ -27,9 +27,9 @@ int64_t FinestCut(Walk walk);
 std::array<int64_t, 3> CutsOf(const GemmStep& gemm, const std::array<int64_t, 3>& elements, bool by_depth = false);
 
 // Whether the product can be taken by its depth: what A.T @ B needs of A and B is what others make row by row, and its
-// sums lose nothing when a tile is added to them.
+// sums lose nothing when a tile is added to them. Not where there is no depth.
 bool SumsOverTiles(const GemmStep& gemm);
-bool IsByDepth(const TileLoop& loop, const GemmStep& gemm);
+bool IsByDepth(const TileLoop& loop, const Step& step);
 
 // What the loop's tiles are equal parts of, of a kernel or product: items, rows or positions of the depth.
 int64_t ExtentIn(const TileLoop& loop, const Step& step);

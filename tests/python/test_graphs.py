@@ -83,6 +83,15 @@ def test_a_storage_resized_meanwhile_is_as_large_as_it_says():
     graph.replay()
 
 
+def check_replays(step, x):
+    """Of step(x), captured at once, against the CPU."""
+    graph, results = captured(lambda: step(x), warm=0)
+    for start in (0.0, 5.0):
+        x.copy_(torch.arange(start, start + len(x)))
+        graph.replay()
+        assert [r.tolist() for r in results] == [r.tolist() for r in step(x.cpu())]
+
+
 def test_what_is_made_meanwhile_is_resized():
     def step(x):
         y = x * 2
@@ -91,12 +100,7 @@ def test_what_is_made_meanwhile_is_resized():
         part.untyped_storage().resize_(9)  # two elements, and a piece of the third
         return y, torch.empty(0, device=x.device).set_(part.untyped_storage(), 0, (2,)) + 1
 
-    x = torch.zeros(4, device=DEVICE)
-    graph, results = captured(lambda: step(x), warm=0)
-    for start in (0.0, 5.0):
-        x.copy_(torch.arange(start, start + 4))
-        graph.replay()
-        assert [r.tolist() for r in results] == [r.tolist() for r in step(x.cpu())]
+    check_replays(step, torch.zeros(4, device=DEVICE))
 
 
 @pytest.mark.parametrize("change", [lambda y: y.resize_(6), lambda y: y.resize_(1).resize_(6)])
@@ -114,12 +118,7 @@ def test_memory_made_meanwhile_is_resized(change):
         freed.untyped_storage().resize_(0)
         return first, y, again, y * 2
 
-    x = torch.zeros(2, device=DEVICE)
-    graph, results = captured(lambda: step(x), warm=0)
-    for start in (0.0, 5.0):
-        x.copy_(torch.arange(start, start + 2))
-        graph.replay()
-        assert [r.tolist() for r in results] == [r.tolist() for r in step(x.cpu())]
+    check_replays(step, torch.zeros(2, device=DEVICE))
 
 
 def test_what_was_there_before_keeps_its_size():

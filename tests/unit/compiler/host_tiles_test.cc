@@ -39,6 +39,20 @@ constexpr char kAttention[] = R"(
     return %y : tensor<16x128x32xf32>
   })";
 
+// Of matrix b of kAttention's scores: row i of them, squared, over their sum.
+std::vector<double> WeightsOf(const std::vector<float>& q, const std::vector<float>& k, int64_t length, int64_t width,
+                              int64_t b, int64_t i) {
+  std::vector<double> row(static_cast<size_t>(length));
+  double sum = 0;
+  for (int64_t j = 0; j < length; ++j) {
+    double s = 0;
+    for (int64_t d = 0; d < width; ++d) s += q[(b * length + i) * width + d] * k[(b * length + j) * width + d];
+    sum += row[j] = s * s;
+  }
+  for (double& weight : row) weight /= sum;
+  return row;
+}
+
 TEST(TileLoops, ProductsAndWhatLiesBetweenShareALoopOverTheBatch) {
   const Plan plan = PlanOf(kAttention);
   ASSERT_EQ(plan.tile_loops.size(), 1u);
@@ -53,18 +67,12 @@ TEST(TileLoops, ProductsAndWhatLiesBetweenShareALoopOverTheBatch) {
   const auto v = Ramp(batch * length * width);
   const auto got = RunFor<float>(kAttention, {Pack(q), Pack(k), Pack(v)});
   ASSERT_EQ(got.size(), q.size());
-  std::vector<double> row(length);
   for (int64_t b = 0; b < batch; ++b) {
     for (int64_t i = 0; i < length; ++i) {
-      double sum = 0;
-      for (int64_t j = 0; j < length; ++j) {
-        double s = 0;
-        for (int64_t d = 0; d < width; ++d) s += q[(b * length + i) * width + d] * k[(b * length + j) * width + d];
-        sum += row[j] = s * s;
-      }
+      const std::vector<double> row = WeightsOf(q, k, length, width, b, i);
       for (int64_t d = 0; d < width; ++d) {
         double y = 0;
-        for (int64_t j = 0; j < length; ++j) y += row[j] / sum * v[(b * length + j) * width + d];
+        for (int64_t j = 0; j < length; ++j) y += row[j] * v[(b * length + j) * width + d];
         ASSERT_NEAR(got[(b * length + i) * width + d], y, 1e-4) << b << " " << i << " " << d;
       }
     }
@@ -95,20 +103,15 @@ TEST(TileLoops, ALargeMatrixIsTakenByPartsOfItsRows) {
   const auto v = Ramp(batch * length * width), u = Ramp(batch * length * width, 0.01f, -3);
   const std::vector<Bytes> inputs = {Pack(q), Pack(k), Pack(v), Pack(u)};
   const auto y = RunFor<float>(text, inputs, 0), z = RunFor<float>(text, inputs, 1);
-  std::vector<double> row(length), turned(length * width, 0);
+  std::vector<double> turned(length * width, 0);
   const int64_t b = 5;
   for (int64_t i = 0; i < length; ++i) {
-    double sum = 0;
-    for (int64_t j = 0; j < length; ++j) {
-      double s = 0;
-      for (int64_t d = 0; d < width; ++d) s += q[(b * length + i) * width + d] * k[(b * length + j) * width + d];
-      sum += row[j] = s * s;
-    }
+    const std::vector<double> row = WeightsOf(q, k, length, width, b, i);
     std::vector<double> out(width, 0);
     for (int64_t j = 0; j < length; ++j) {
       for (int64_t d = 0; d < width; ++d) {
-        out[d] += row[j] / sum * v[(b * length + j) * width + d];
-        turned[j * width + d] += row[j] / sum * u[(b * length + i) * width + d];
+        out[d] += row[j] * v[(b * length + j) * width + d];
+        turned[j * width + d] += row[j] * u[(b * length + i) * width + d];
       }
     }
     for (int64_t d = 0; d < width; ++d) {
