@@ -3,6 +3,7 @@
 import datetime
 import functools
 import itertools
+import time
 
 import pytest
 import torch
@@ -319,7 +320,9 @@ def overlapping(rank, world):
         same(message, torch.full((1,), 64.0))
     work = dist.all_reduce(x, async_op=True)
     if rank == 0:
-        same(y @ y, torch.full((64, 64), 64.0))
+        for _ in range(20):  # some of these while the collective is under way, however late its thread begins
+            same(y @ y, torch.full((64, 64), 64.0))
+            time.sleep(0.01)
         assert not work.is_completed()
         dist.send((y @ y)[0, :1], world - 1)
     work.wait()
