@@ -46,6 +46,10 @@ constexpr size_t SizeOf(DType t) {
 
 constexpr bool IsFloat(DType t) { return t >= DType::kFloat16 && t <= DType::kFloat64; }
 constexpr bool IsComplex(DType t) { return t == DType::kComplex64 || t == DType::kComplex128; }
+// Of a complex number's parts; other types are their own.
+constexpr DType RealOf(DType t) {
+  return t == DType::kComplex64 ? DType::kFloat32 : t == DType::kComplex128 ? DType::kFloat64 : t;
+}
 constexpr bool IsOpaque(DType t) { return t >= DType::kOpaque8; }
 constexpr bool IsSigned(DType t) { return t >= DType::kInt8 && t <= DType::kInt64; }
 constexpr bool IsUnsigned(DType t) { return t == DType::kUInt8 || (t >= DType::kUInt16 && t <= DType::kUInt64); }

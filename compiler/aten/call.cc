@@ -13,13 +13,39 @@ bool AtenCall::open_sizes() {
   return function && function->hasAttr(kOpenSizes);
 }
 
+AtenCall AtenCall::OfParts(llvm::ArrayRef<Part> parts) const {
+  AtenCall call(op_, e_, host_kernels_);
+  call.by_parts_ = true;
+  call.parts_.assign(parts.begin(), parts.end());
+  return call;
+}
+
+Tensor AtenCall::PartOf(Tensor x, int i) {
+  if (!by_parts_ || !x) return x;
+  const Part part = i < static_cast<int>(parts_.size()) ? parts_[i] : Part::kWhole;
+  const bool complex = IsComplex(x.dtype());
+  if (part == Part::kWhole) {
+    misread_ |= complex;
+    return complex ? ir::Real(x) : x;
+  }
+  if (part == Part::kReal) return complex ? ir::Real(x) : x;
+  if (part == Part::kImaginary && complex) return ir::Imaginary(x);
+  return e_.Constant(RealOf(x.dtype()), 0, x.dims());
+}
+
 Tensor AtenCall::tensor(int i) {
   mlir::Attribute a = argument(i);
-  if (auto t = dyn_cast_if_present<ir::TensorArgAttr>(a)) return e_.Wrap(op_.getOperands()[t.getFirst()]);
-  if (auto s = dyn_cast_if_present<ir::ScalarArgAttr>(a)) return e_.Wrap(op_.getOperands()[s.getFirst()]);
-  if (auto b = dyn_cast_if_present<mlir::BoolAttr>(a)) return e_.Constant(DType::kBool, b.getValue());
-  if (auto n = dyn_cast_if_present<mlir::IntegerAttr>(a)) return e_.Integer(DType::kInt64, n.getInt());
-  if (auto f = dyn_cast_if_present<mlir::FloatAttr>(a)) return e_.Constant(DType::kFloat64, f.getValueAsDouble());
+  const auto operand = [&](int64_t n) { return PartOf(e_.Wrap(op_.getOperands()[n]), i); };
+  if (auto t = dyn_cast_if_present<ir::TensorArgAttr>(a)) return operand(t.getFirst());
+  if (auto s = dyn_cast_if_present<ir::ScalarArgAttr>(a)) return operand(s.getFirst());
+  if (auto b = dyn_cast_if_present<mlir::BoolAttr>(a)) return PartOf(e_.Constant(DType::kBool, b.getValue()), i);
+  if (auto n = dyn_cast_if_present<mlir::IntegerAttr>(a)) return PartOf(e_.Integer(DType::kInt64, n.getInt()), i);
+  if (auto f = dyn_cast_if_present<mlir::FloatAttr>(a)) {
+    return PartOf(e_.Constant(DType::kFloat64, f.getValueAsDouble()), i);
+  }
+  if (auto z = dyn_cast_if_present<mlir::DenseF64ArrayAttr>(a); z && z.size() == 2 && by_parts_) {  // a complex number
+    return PartOf(ir::Complex(e_.Constant(DType::kFloat64, z[0]), e_.Constant(DType::kFloat64, z[1])), i);
+  }
   if (!has(i)) return Tensor();
   misread_ = true;
   return e_.Constant(DType::kFloat64, 0);
@@ -31,7 +57,7 @@ llvm::SmallVector<Tensor> AtenCall::tensors(int i) {
   if (auto t = dyn_cast_if_present<ir::TensorListArgAttr>(a)) {
     for (int64_t k = 0, next = t.getFirst(); k < t.getCount(); ++k) {
       bool absent = llvm::is_contained(t.getAbsent(), k);
-      list.push_back(absent ? Tensor() : e_.Wrap(op_.getOperands()[next++]));
+      list.push_back(absent ? Tensor() : PartOf(e_.Wrap(op_.getOperands()[next++]), i));
     }
   } else if (auto s = dyn_cast_if_present<ir::ScalarListArgAttr>(a)) {
     for (int64_t k = 0; k < s.getCount(); ++k) list.push_back(e_.Wrap(op_.getOperands()[s.getFirst() + k]));
@@ -112,7 +138,7 @@ int64_t AtenCall::dim(int i, int64_t rank, int64_t otherwise) {
 }
 
 DType AtenCall::promoted() {
-  if (auto type = op_.getPromoted()) return ir::DTypeOf(*type);
+  if (auto type = op_.getPromoted()) return InThisCall(ir::DTypeOf(*type));
   return result_dtype();
 }
 

@@ -67,6 +67,10 @@ class AtenCall {
   bool has(int i) { return static_cast<bool>(argument(i)) && !mlir::isa<mlir::UnitAttr>(argument(i)); }
   bool is_tensor(int i) { return has(i) && mlir::isa<ir::TensorArgAttr>(argument(i)); }
   Tensor tensor(int i);  // a tensor, or a number as a tensor of rank 0
+  // The same call on real numbers: parts[i] of argument i (of lists: of each) where that is a complex number or may be
+  // one. Complex arguments beyond are misread.
+  enum class Part : uint8_t { kWhole, kReal, kImaginary, kZero };
+  AtenCall OfParts(llvm::ArrayRef<Part> parts) const;
   Tensor optional(int i) { return has(i) ? tensor(i) : Tensor(); }
   llvm::SmallVector<Tensor> tensors(int i);  // a list; None elements are empty Tensors; numbers too
   Tensor as(int i, DType dtype) { return ir::Convert(tensor(i), dtype); }
@@ -97,7 +101,7 @@ class AtenCall {
   bool misread() const { return misread_; }
 
   size_t num_results() { return op_.getNumResults(); }
-  DType result_dtype(int i = 0) { return ir::DTypeOf(result_type(i).getElementType()); }
+  DType result_dtype(int i = 0) { return InThisCall(ir::DTypeOf(result_type(i).getElementType())); }
   Ints result_dims(int i = 0) { return result_type(i).getShape(); }
 
   DType promoted();
@@ -109,12 +113,16 @@ class AtenCall {
   mlir::Attribute argument(int i) {
     return i < static_cast<int>(op_.getArguments().size()) ? op_.getArguments()[i] : mlir::Attribute();
   }
+  DType InThisCall(DType dtype) const { return by_parts_ ? RealOf(dtype) : dtype; }
   int64_t Wrapped(int64_t dim, int64_t rank);  // misread unless it is one
+  Tensor PartOf(Tensor x, int i);              // what argument i, or this one of its list, is in this call
   mlir::RankedTensorType result_type(int i) { return mlir::cast<mlir::RankedTensorType>(op_.getResult(i).getType()); }
 
   ir::AtenOp op_;
   Emitter& e_;
   const bool host_kernels_;
+  bool by_parts_ = false;
+  llvm::SmallVector<Part> parts_;
   bool misread_ = false;
 };
 

@@ -13,6 +13,7 @@ void RegisterReduce(Registry& r);
 void RegisterScan(Registry& r);
 void RegisterMatmul(Registry& r);
 void RegisterConvolution(Registry& r);
+void RegisterFft(Registry& r);
 void RegisterSort(Registry& r);
 void RegisterShape(Registry& r);
 void RegisterFactory(Registry& r);
@@ -30,6 +31,7 @@ void RegisterRandom(Registry& r);
 void RegisterForeach(Registry& r);
 void RegisterOptim(Registry& r);
 void RegisterAttention(Registry& r);
+void RegisterComplex(Registry& r);  // after the others
 void RegisterRecurrent(Registry& r);
 
 }  // namespace tpu::aten

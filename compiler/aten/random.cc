@@ -47,20 +47,31 @@ llvm::SmallVector<Tensor> Uniforms(AtenCall& c, DType dtype, int64_t count, Ints
   return draws;
 }
 
-DType DrawType(AtenCall& c, int result = 0) {
-  DType dtype = c.result_dtype(result);
-  return dtype == DType::kFloat64 ? dtype : DType::kFloat32;
+DType DrawType(AtenCall& c) { return RealOf(c.result_dtype()) == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32; }
+
+// Of complex results two draws an element: the parts.
+Shape DrawnDims(AtenCall& c) {
+  Shape dims(c.result_dims());
+  if (IsComplex(c.result_dtype())) dims.push_back(2);
+  return dims;
+}
+Tensor Numbers(AtenCall& c, Tensor drawn) {
+  if (!IsComplex(c.result_dtype())) return drawn;
+  const auto part = [&](int64_t k) { return ir::Reshape(ir::SliceDim(drawn, -1, k, k + 1), c.result_dims()); };
+  return ir::Complex(part(0), part(1));
 }
 
 // Only as many bits as the result holds, so that rounding never reaches 1.
 Tensor Uniform(AtenCall& c) {
   int bits = c.result_dtype() == DType::kBFloat16 ? 8 : c.result_dtype() == DType::kFloat16 ? 11 : 24;
-  return Uniforms(c, DrawType(c), 1, c.result_dims(), bits)[0];
+  return Uniforms(c, DrawType(c), 1, DrawnDims(c), bits)[0];
 }
 
+// The variance of complex numbers is that of their two parts together.
 Tensor Normal(AtenCall& c) {
-  llvm::SmallVector<Tensor> u = Uniforms(c, DrawType(c), 2, c.result_dims());
-  return ir::Sqrt(-2.0 * ir::Log(1.0 - u[0])) * ir::Cos(u[1] * (2 * M_PI));
+  llvm::SmallVector<Tensor> u = Uniforms(c, DrawType(c), 2, DrawnDims(c));
+  Tensor z = ir::Sqrt(-2.0 * ir::Log(1.0 - u[0])) * ir::Cos(u[1] * (2 * M_PI));
+  return IsComplex(c.result_dtype()) ? z * M_SQRT1_2 : z;
 }
 
 // 1 with probability p, which tensors are only known to be when they are there.
@@ -123,19 +134,19 @@ Result Multinomial(AtenCall& c) {  // (p, count, replacement)
 void RegisterRandom(Registry& r) {
   r.Add("aten::uniform", [](AtenCall& c) -> Result {  // (x, from, to)
     Tensor u = Uniform(c), from = c.as(1, u.dtype(), 0), to = c.as(2, u.dtype(), 1);
-    return u * (to - from) + from;
+    return Numbers(c, u * (to - from) + from);
   });
   r.Add({"aten::normal_functional", "aten::normal"}, [](AtenCall& c) -> Result {  // (x, mean, std)
     Tensor z = Normal(c);
-    return z * c.as(2, z.dtype(), 1) + c.as(1, z.dtype(), 0);
+    return Numbers(c, z * c.as(2, z.dtype(), 1) + c.as(1, z.dtype(), 0));
   });
   r.Add({"aten::normal.Tensor_float", "aten::normal.float_Tensor", "aten::normal.Tensor_Tensor"},
         [](AtenCall& c) -> Result {  // (mean, std)
           Tensor z = Normal(c), deviation = c.as(1, z.dtype(), 1);
           return z * ir::Require(deviation, ir::Ge(deviation, 0)) + c.as(0, z.dtype());
         });
-  r.Add({"aten::rand", "aten::rand_like"}, [](AtenCall& c) -> Result { return Uniform(c); });
-  r.Add({"aten::randn", "aten::randn_like"}, [](AtenCall& c) -> Result { return Normal(c); });
+  r.Add({"aten::rand", "aten::rand_like"}, [](AtenCall& c) -> Result { return Numbers(c, Uniform(c)); });
+  r.Add({"aten::randn", "aten::randn_like"}, [](AtenCall& c) -> Result { return Numbers(c, Normal(c)); });
   r.Add("aten::bernoulli", [](AtenCall& c) -> Result { return Bernoulli(c, In(c, 0), true); });
   r.Add({"aten::bernoulli.p", "aten::bernoulli.float"},
         [](AtenCall& c) -> Result { return Bernoulli(c, c.as(1, DrawType(c), 0.5), false); });

@@ -26,6 +26,7 @@ Registry MakeRegistry() {
   RegisterScan(r);
   RegisterMatmul(r);
   RegisterConvolution(r);
+  RegisterFft(r);
   RegisterSort(r);
   RegisterShape(r);
   RegisterFactory(r);
@@ -43,11 +44,16 @@ Registry MakeRegistry() {
   RegisterForeach(r);
   RegisterOptim(r);
   RegisterAttention(r);
+  RegisterComplex(r);
   return r;
 }
 
-bool Computes(mlir::Type type) {
-  return !mlir::isa<mlir::ComplexType, ir::OpaqueType>(mlir::getElementTypeOrSelf(type));
+template <typename T>
+bool HasElements(
+    ir::AtenOp op) {  // of that type, or computes in it, as what compares real values with a complex number
+  const auto of_type = [](mlir::Type type) { return mlir::isa<T>(mlir::getElementTypeOrSelf(type)); };
+  return llvm::any_of(op.getOperandTypes(), of_type) || llvm::any_of(op.getResultTypes(), of_type) ||
+         (op.getPromoted() && of_type(*op.getPromoted()));
 }
 
 // The value in its declared type; null when it does not fit.
@@ -64,17 +70,14 @@ Result TryToLower(ir::AtenOp op, mlir::RewriterBase& rewriter, Emitter& emitter,
   const Entry* entry = Registry::Get().Find(op.getName());
   const bool by_tuning = host_kernels && entry && (entry->flags & kHostKernelFirst);
   if (!entry || (by_tuning && !(tuned && (entry->flags & kTunable)))) return Result::Decline();
-  const auto promoted = op.getPromoted();  // complex, too, where real values are compared with a complex number
-  if (!(entry->flags & kAnyElement) &&
-      !(llvm::all_of(op.getOperandTypes(), Computes) && llvm::all_of(op.getResultTypes(), Computes) &&
-        (!promoted || Computes(*promoted)))) {
-    return Result::Decline();
-  }
+  const bool any = entry->flags & kAnyElement;
+  const Lowering& lowering = !any && HasElements<mlir::ComplexType>(op) ? entry->complex : entry->lowering;
+  if (lowering == nullptr || (!any && HasElements<ir::OpaqueType>(op))) return Result::Decline();
   mlir::OpBuilder::InsertionGuard guard(rewriter);
   rewriter.setInsertionPoint(op);
   AtenCall call(op, emitter, host_kernels);
   mlir::Operation* const before = op->getPrevNode();
-  Result result = entry->lowering(call);
+  Result result = lowering(call);
   if (by_tuning) {
     for (mlir::Operation* made = op->getPrevNode(); made != before; made = made->getPrevNode()) {
       if (!tuned(made)) return Result::Decline();

@@ -45,6 +45,7 @@ enum Flags : unsigned {
 struct Entry {
   Lowering lowering;
   unsigned flags = kNone;
+  Lowering complex = nullptr;  // of calls with complex numbers, where they have one of their own
 };
 
 class Registry {
@@ -57,6 +58,8 @@ class Registry {
   void Add(std::initializer_list<std::string_view> names, const Lowering& lowering, unsigned flags = kNone) {
     for (std::string_view name : names) Add(name, lowering, flags);
   }
+  // Of calls with complex numbers, beside the entry of that name.
+  void AddComplex(std::string_view name, Lowering lowering) { table_[std::string(name)].complex = std::move(lowering); }
   // By overload; an in-place overload ("aten::relu_") finds its functional one.
   const Entry* Find(std::string_view name) const;
   const absl::flat_hash_map<std::string, Entry>& table() const { return table_; }

@@ -115,29 +115,33 @@ Value* ElementOps::Round(mlir::Type element, Value* value) {
 }
 
 // A complex number's bits: the real part, and above it the imaginary one.
+Value* ElementOps::Part(mlir::Type part, Value* x, bool imaginary) {
+  const unsigned width = part.getIntOrFloatBitWidth();
+  Value* bits = imaginary ? b_.CreateLShr(x, Int(x, width)) : x;
+  return b_.CreateBitCast(b_.CreateTrunc(bits, Like(x, b_.getIntNTy(width))), Like(x, RegisterType(part, 1)));
+}
+
+Value* ElementOps::Complex(mlir::Type part, Value* real, Value* imaginary) {
+  const unsigned width = part.getIntOrFloatBitWidth();
+  const auto bits = [&](Value* v) {
+    return b_.CreateZExt(b_.CreateBitCast(v, Like(v, b_.getIntNTy(width))), Like(v, b_.getIntNTy(2 * width)));
+  };
+  Value* low = bits(real);
+  return imaginary == nullptr ? low : b_.CreateOr(b_.CreateShl(bits(imaginary), Int(low, width)), low);
+}
+
 Value* ElementOps::ConvertComplex(mlir::Type from, mlir::Type to, Value* x) {
   Value *real = x, *imaginary = nullptr;
   if (auto complex = mlir::dyn_cast<mlir::ComplexType>(from)) {
     from = complex.getElementType();
-    llvm::Type* bits = Like(x, b_.getIntNTy(from.getIntOrFloatBitWidth()));
-    const auto part = [&](Value* v) {
-      return b_.CreateBitCast(b_.CreateTrunc(v, bits), Like(x, RegisterType(from, 1)));
-    };
-    real = part(x);
-    imaginary = part(b_.CreateLShr(x, Int(x, from.getIntOrFloatBitWidth())));
+    real = Part(from, x, false);
+    imaginary = Part(from, x, true);
     if (IsBool(to)) return b_.CreateOr(Convert(from, to, real), Convert(from, to, imaginary));
   }
   auto complex = mlir::dyn_cast<mlir::ComplexType>(to);
   if (!complex) return Convert(from, to, real);
   to = complex.getElementType();
-  const unsigned width = to.getIntOrFloatBitWidth();
-  const auto bits = [&](Value* v) {
-    v = b_.CreateBitCast(Convert(from, to, v), Like(x, b_.getIntNTy(width)));
-    return b_.CreateZExt(v, Like(x, b_.getIntNTy(2 * width)));
-  };
-  if (imaginary == nullptr) return bits(real);
-  Value* high = bits(imaginary);
-  return b_.CreateOr(b_.CreateShl(high, Int(high, width)), bits(real));
+  return Complex(to, Convert(from, to, real), imaginary == nullptr ? nullptr : Convert(from, to, imaginary));
 }
 
 Value* ElementOps::Convert(mlir::Type from, mlir::Type to, Value* x) {
@@ -286,6 +290,8 @@ Value* ElementOps::Apply(mlir::Operation* op, llvm::ArrayRef<Value*> operands) {
   mlir::Type from = ElementOf(op->getOperand(0)), to = ElementOf(op->getResult(0));
   if (mlir::isa<ir::ConvertOp>(op)) return Convert(from, to, operands[0]);
   if (mlir::isa<ir::SelectOp>(op)) return b_.CreateSelect(operands[0], operands[1], operands[2]);
+  if (mlir::isa<ir::RealOp, ir::ImaginaryOp>(op)) return Part(to, operands[0], mlir::isa<ir::ImaginaryOp>(op));
+  if (mlir::isa<ir::ComplexOp>(op)) return Complex(from, operands[0], operands[1]);
   if (mlir::isa<ir::BitcastOp>(op)) {
     Value* stored = ToMemory(from, operands[0]);
     return FromMemory(to, b_.CreateBitCast(stored, Like(stored, MemoryType(to, 1))));

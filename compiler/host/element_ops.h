@@ -42,6 +42,8 @@ class ElementOps {
   VectorMath& math() { return math_; }
 
  private:
+  llvm::Value* Part(mlir::Type part, llvm::Value* complex, bool imaginary);
+  llvm::Value* Complex(mlir::Type part, llvm::Value* real, llvm::Value* imaginary);  // imaginary: 0 where null
   llvm::Value* ConvertComplex(mlir::Type from, mlir::Type to, llvm::Value* x);
   llvm::Value* Unary(mlir::Operation* op, mlir::Type element, llvm::Value* x);
   llvm::Value* Binary(mlir::Operation* op, mlir::Type element, llvm::Value* x, llvm::Value* y);

@@ -165,7 +165,7 @@ bool IsNestOp(mlir::Operation* op) {
   }
   bool computes = op->hasTrait<mlir::OpTrait::Elementwise>() || mlir::isa<ir::ReduceOp, ir::ArgReduceOp>(op);
   if (!computes) return false;
-  if (mlir::isa<ir::SelectOp, ir::ConvertOp>(op)) return true;
+  if (mlir::isa<ir::SelectOp, ir::ConvertOp, ir::RealOp, ir::ImaginaryOp, ir::ComplexOp>(op)) return true;
   return !llvm::any_of(op->getOperandTypes(), complex) && !llvm::any_of(op->getResultTypes(), complex);
 }
 

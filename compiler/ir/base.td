@@ -16,7 +16,7 @@ def Tpu_Dialect : Dialect {
   let description = [{
     Values are builtin ranked tensors of static shape, logical and row-major. A scalar input of a fragment is a tensor
     of rank 0. Element types: i1 (bool), signless i8..i64 (signed), ui8..ui64, f16, bf16, f32, f64, complex<f32|f64>
-    (stored and moved; few primitives compute on them) and !tpu.opaque<name> (stored and moved only).
+    (stored, moved, converted and taken apart: arithmetic is that of their parts) and !tpu.opaque<name> (stored and moved only).
 
     Constraints in the descriptions are numbered; verifier messages and tests cite the numbers.
   }];
@@ -42,6 +42,8 @@ def Tpu_Tensor : StaticShapeTensorOf<[I1, Tpu_Int, Tpu_Float, Tpu_Complex, Tpu_O
 def Tpu_Arithmetic : StaticShapeTensorOf<[I1, Tpu_Int, Tpu_Float, Tpu_Complex]>;
 def Tpu_Number : StaticShapeTensorOf<[I1, Tpu_Int, Tpu_Float]>;  // ordered
 def Tpu_FloatTensor : StaticShapeTensorOf<[Tpu_Float]>;
+def Tpu_ComplexTensor : StaticShapeTensorOf<[Tpu_Complex]>;
+def Tpu_PartTensor : StaticShapeTensorOf<[F32, F64]>;
 def Tpu_SignedOrFloat : StaticShapeTensorOf<[I8, I16, I32, I64, Tpu_Float, Tpu_Complex]>;
 def Tpu_Bits : StaticShapeTensorOf<[I1, Tpu_Int]>;
 def Tpu_IntTensor : StaticShapeTensorOf<[Tpu_Int]>;
@@ -67,11 +69,15 @@ def Tpu_Triangle
 def Tpu_Precision
     : Tpu_Enum<"Precision", "what f32 operands of a product may be rounded to", ["highest", "high", "medium"]>;
 
+def Tpu_FftKind
+    : Tpu_Enum<"FftKind", "between what a transform goes", ["forward", "inverse", "from_real", "to_real"]>;
+
 def Tpu_CompareKindAttr : Tpu_EnumAttr<Tpu_CompareKind, "compare_kind">;
 def Tpu_ReduceKindAttr : Tpu_EnumAttr<Tpu_ReduceKind, "reduce_kind">;
 def Tpu_ExtremumKindAttr : Tpu_EnumAttr<Tpu_ExtremumKind, "extremum_kind">;
 def Tpu_ScatterKindAttr : Tpu_EnumAttr<Tpu_ScatterKind, "scatter_kind">;
 def Tpu_TriangleAttr : Tpu_EnumAttr<Tpu_Triangle, "triangle">;
+def Tpu_FftKindAttr : Tpu_EnumAttr<Tpu_FftKind, "fft_kind">;
 def Tpu_PrecisionAttr : Tpu_EnumAttr<Tpu_Precision, "precision">;
 def Tpu_HighestByDefault : DefaultValuedAttr<Tpu_PrecisionAttr, "::tpu::ir::Precision::highest">;
 

@@ -92,6 +92,12 @@ std::optional<Shape> BroadcastDims(Ints a, Ints b) {
 }
 
 Tensor IsFinite(Tensor x) { return x.emitter().Make<IsFiniteOp>(x.emitter().Type(DType::kBool, x.dims()), x.value()); }
+Tensor Real(Tensor x) { return x.emitter().Make<RealOp>(x.value()); }
+Tensor Imaginary(Tensor x) { return x.emitter().Make<ImaginaryOp>(x.value()); }
+Tensor Complex(Tensor real, Tensor imaginary) {
+  Align(real, imaginary);
+  return real.emitter().Make<ComplexOp>(real.value(), imaginary.value());
+}
 Tensor IsNan(Tensor x) { return Ne(x, x); }
 
 #define TPU_BINARY(name)                                             \
@@ -250,6 +256,8 @@ Tensor Dot(Tensor a, Tensor b, Ints a_batch, Ints b_batch, Ints a_contract, Ints
   return a.emitter().Make<DotOp>(a.emitter().Type(result, dims), a.value(), b.value(), a_batch, b_batch, a_contract,
                                  b_contract, triangle, a.emitter().precision(), again);
 }
+
+Tensor Fft(FftKind kind, Tensor x, Ints lengths) { return x.emitter().Make<FftOp>(kind, x.value(), lengths); }
 
 Tensor Conv(Tensor a, Tensor b, const ConvWindow& w, int64_t feature_groups, int64_t batch_groups, DType result,
             bool swapped) {

@@ -114,7 +114,10 @@ TPU_UNARY(Trunc)
 TPU_UNARY(RoundEven)
 #undef TPU_UNARY
 Tensor IsFinite(Tensor x);
-Tensor IsNan(Tensor x);  // x != x
+Tensor Real(Tensor x);
+Tensor Imaginary(Tensor x);
+Tensor Complex(Tensor real, Tensor imaginary);  // of f32 or f64; they broadcast
+Tensor IsNan(Tensor x);                         // x != x
 
 // Binary, each also with a number on either side.
 #define TPU_BINARY(name)           \
@@ -196,6 +199,7 @@ Tensor WindowArgReduce(ExtremumKind kind, Tensor x, const Window& w);
 std::pair<Tensor, Tensor> Sort(Tensor x, int64_t dim, bool descending);
 Tensor Dot(Tensor a, Tensor b, Ints a_batch, Ints b_batch, Ints a_contract, Ints b_contract, DType result,
            Triangle triangle = Triangle::none, bool again = false);
+Tensor Fft(FftKind kind, Tensor x, Ints lengths);
 struct ConvWindow {
   Shape strides, low, high, base_dilation, dilation;
 };

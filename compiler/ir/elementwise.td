@@ -52,6 +52,24 @@ def Tpu_IsFiniteOp : Tpu_Op<"is_finite", [SameOperandsAndResultShape, Elementwis
   let assemblyFormat = "$x attr-dict `:` functional-type($x, results)";
 }
 
+class Tpu_Part<string mnemonic, string text>
+    : Tpu_InferredOp<mnemonic, [SameOperandsAndResultShape, Elementwise]> {
+  let summary = text;
+  let arguments = (ins Tpu_ComplexTensor:$x);
+  let results = (outs Tpu_FloatTensor:$result);
+  let assemblyFormat = "$x attr-dict `:` type($x)";
+  let hasFolder = 1;
+}
+def Tpu_RealOp : Tpu_Part<"real", "the real part">;
+def Tpu_ImaginaryOp : Tpu_Part<"imaginary", "the imaginary part">;
+def Tpu_ComplexOp : Tpu_InferredOp<"complex", [SameTypeOperands, SameOperandsAndResultShape, Elementwise]> {
+  let summary = "the complex number of these two parts";
+  let arguments = (ins Tpu_PartTensor:$real, Tpu_PartTensor:$imaginary);
+  let results = (outs Tpu_ComplexTensor:$result);
+  let assemblyFormat = "$real `,` $imaginary attr-dict `:` type($real)";
+  let hasFolder = 1;
+}
+
 class Tpu_Binary<string mnemonic, Type type, string text, list<Trait> traits = []>
     : Tpu_Op<mnemonic, !listconcat([SameOperandsAndResultType, Elementwise], traits)> {
   let summary = text;

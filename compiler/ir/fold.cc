@@ -105,6 +105,19 @@ OpFoldResult NotOp::fold(FoldAdaptor) {
   if (auto inner = getX().getDefiningOp<NotOp>()) return inner.getX();
   return {};
 }
+OpFoldResult RealOp::fold(FoldAdaptor) {
+  auto complex = getX().getDefiningOp<ComplexOp>();
+  return complex ? complex.getReal() : Value();
+}
+OpFoldResult ImaginaryOp::fold(FoldAdaptor) {
+  auto complex = getX().getDefiningOp<ComplexOp>();
+  return complex ? complex.getImaginary() : Value();
+}
+OpFoldResult ComplexOp::fold(FoldAdaptor) {
+  auto real = getReal().getDefiningOp<RealOp>();
+  auto imaginary = getImaginary().getDefiningOp<ImaginaryOp>();
+  return real && imaginary && real.getX() == imaginary.getX() ? real.getX() : Value();
+}
 // x + 0 is exact for integers only: -0.0 + 0.0 is 0.0; x + -0.0 is exact.
 OpFoldResult AddOp::fold(FoldAdaptor a) {
   if (IsIntSplat(a.getRhs(), 0)) return getLhs();

@@ -26,6 +26,10 @@ RankedTensorType WithShape(mlir::Value v, ArrayRef<int64_t> shape) {
 RankedTensorType IndexType(MLIRContext* context, ArrayRef<int64_t> shape) {
   return RankedTensorType::get(shape, mlir::IntegerType::get(context, 64));
 }
+RankedTensorType PartOf(mlir::Value v) {  // of complex numbers
+  return RankedTensorType::get(TypeOf(v).getShape(),
+                               cast<mlir::ComplexType>(TypeOf(v).getElementType()).getElementType());
+}
 bool Within(int64_t dim, mlir::Value v) { return dim >= 0 && dim < TypeOf(v).getRank(); }
 
 LogicalResult Fail(std::optional<Location> loc, const char* text) { return mlir::emitOptionalError(loc, text); }
@@ -61,6 +65,22 @@ LogicalResult WindowShape(std::optional<Location> loc, Adaptor a, Shape& shape) 
 
 INFER(CompareOp) {
   results.push_back(RankedTensorType::get(TypeOf(a.getLhs()).getShape(), mlir::IntegerType::get(context, 1)));
+  return success();
+}
+
+INFER(RealOp) {
+  results.push_back(PartOf(a.getX()));
+  return success();
+}
+
+INFER(ImaginaryOp) {
+  results.push_back(PartOf(a.getX()));
+  return success();
+}
+
+INFER(ComplexOp) {
+  auto part = TypeOf(a.getReal());
+  results.push_back(RankedTensorType::get(part.getShape(), mlir::ComplexType::get(part.getElementType())));
   return success();
 }
 
@@ -129,6 +149,33 @@ INFER(ConcatOp) {
     shape[a.getDim()] += TypeOf(v).getDimSize(a.getDim());
   }
   results.push_back(WithShape(a.getInputs()[0], shape));
+  return success();
+}
+
+INFER(FftOp) {
+  auto type = TypeOf(a.getX());
+  Shape shape(type.getShape());
+  const ArrayRef<int64_t> lengths = a.getLengths();
+  const bool from_real = a.getKind() == FftKind::from_real, to_real = a.getKind() == FftKind::to_real;
+  if (lengths.empty() || lengths.size() > 3 || lengths.size() > shape.size()) {
+    return Fail(loc, "C1: lengths must be of one to three dims of the operand");
+  }
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    int64_t& size = shape[shape.size() - lengths.size() + i];
+    const bool last = i + 1 == lengths.size();
+    if (lengths[i] < 1 || size != (to_real && last ? lengths[i] / 2 + 1 : lengths[i])) {
+      return Fail(loc, "C1: lengths must be the operand's sizes, or what halves of them come from");
+    }
+    if (last && from_real) size = lengths[i] / 2 + 1;
+    if (last && to_real) size = lengths[i];
+  }
+  auto complex = mlir::dyn_cast<mlir::ComplexType>(type.getElementType());
+  const bool part = type.getElementType().isF32() || type.getElementType().isF64();
+  if (from_real ? !part : !complex) return Fail(loc, "C2: the operand must be of real or of complex numbers");
+  Type element = type.getElementType();
+  if (from_real) element = mlir::ComplexType::get(element);
+  if (to_real) element = complex.getElementType();
+  results.push_back(RankedTensorType::get(shape, element));
   return success();
 }
 

@@ -85,6 +85,21 @@ def Tpu_ConvOp : Tpu_Op<"conv"> {
   let hasVerifier = 1;
 }
 
+def Tpu_FftOp : Tpu_InferredOp<"fft"> {
+  let summary = "discrete Fourier transform over the last dims";
+  let description = [{
+    forward: of complex numbers; inverse: its inverse (divided by the number of elements). from_real: forward's of real
+    numbers, of whose last dim only the first half and one more (size / 2 + 1). to_real: its inverse.
+    The embedded device calls a library instead.
+    C1. `lengths`: of one to three dims, the sizes of the operand's last dims, but of to_real's last one, whose half and
+        one more the operand has; at least 1.
+    C2. from_real's operand is of f32 or f64, others are complex.
+  }];
+  let arguments = (ins Tpu_FftKindAttr:$kind, Tpu_Arithmetic:$x, DenseI64ArrayAttr:$lengths);
+  let results = (outs Tpu_Arithmetic:$result);
+  let assemblyFormat = "$kind $x $lengths attr-dict `:` functional-type($x, results)";
+}
+
 def Tpu_ScanOp : Tpu_Op<"scan", [SameOperandsAndResultType]> {
   let summary = "inclusive running combination along `dim`";
   let description = [{

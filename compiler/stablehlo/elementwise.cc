@@ -10,7 +10,8 @@ namespace {
 llvm::StringRef OwnOperation(llvm::StringRef primitive) {
   return llvm::StringSwitch<llvm::StringRef>(primitive)
       .Cases({"add", "and", "or", "xor", "not", "abs", "sqrt", "rsqrt", "tan"}, primitive)
-      .Cases({"tanh", "logistic", "floor", "ceil", "atan2", "is_finite", "log", "select"}, primitive)
+      .Cases({"tanh", "logistic", "floor", "ceil", "atan2", "is_finite", "log", "select", "real", "complex"}, primitive)
+      .Case("imaginary", "imag")
       .Case("neg", "negate")
       .Case("exp", "exponential")
       .Case("expm1", "exponential_minus_one")

@@ -132,6 +132,13 @@ Val Conv(Emission& e, ir::ConvOp op) {
                    PrecisionConfig(lhs.element(), ir::Precision::highest)));
 }
 
+Val Fft(Emission& e, ir::FftOp op) {
+  constexpr const char* kNames[] = {"FFT", "IFFT", "RFFT", "IRFFT"};
+  return e.w.Op("fft", {e.Of(op.getX())}, ir::TensorTypeOf(op.getResult()),
+                absl::StrCat("fft_type = #stablehlo<fft_type ", kNames[static_cast<int>(op.getKind())],
+                             ">, fft_length = ", Array(op.getLengths())));
+}
+
 // A list over the last dims as one over all of them.
 Dims OverAll(Ints last, int64_t rank, int64_t rest) {
   Dims all(rank - static_cast<int64_t>(last.size()), rest);
@@ -187,6 +194,7 @@ bool EmitReduction(Emission& e, mlir::Operation* op) {
       .Case<ir::ArgReduceOp>([&](ir::ArgReduceOp o) { return e.Set(o.getResult(), ArgReduce(e, o)), true; })
       .Case<ir::DotOp>([&](ir::DotOp o) { return e.Set(o.getResult(), Dot(e, o)), true; })
       .Case<ir::ConvOp>([&](ir::ConvOp o) { return e.Set(o.getResult(), Conv(e, o)), true; })
+      .Case<ir::FftOp>([&](ir::FftOp o) { return e.Set(o.getResult(), Fft(e, o)), true; })
       .Case<ir::WindowReduceOp>([&](ir::WindowReduceOp o) { return e.Set(o.getResult(), Window(e, o)), true; })
       .Case<ir::ScanOp>([&](ir::ScanOp o) { return e.Set(o.getResult(), Scan(e, o)), true; })
       .Case<ir::SortOp>([&](ir::SortOp o) { return Sort(e, o), true; })

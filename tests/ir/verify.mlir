@@ -87,6 +87,22 @@ func.func @scan(%x: tensor<3xi1>) -> tensor<3xi1> {
 }
 
 // -----
+func.func @fft_size(%x: tensor<2x4xcomplex<f32>>) -> tensor<2x6xf32> {
+  // expected-error @+2 {{C1: lengths must be the operand's sizes, or what halves of them come from}}
+  // expected-error @+1 {{failed to infer returned types}}
+  %0 = tpu.fft to_real %x [8] : (tensor<2x4xcomplex<f32>>) -> tensor<2x6xf32>
+  return %0 : tensor<2x6xf32>
+}
+
+// -----
+func.func @fft_element(%x: tensor<4xf32>) -> tensor<4xcomplex<f32>> {
+  // expected-error @+2 {{C2: the operand must be of real or of complex numbers}}
+  // expected-error @+1 {{failed to infer returned types}}
+  %0 = tpu.fft forward %x [4] : (tensor<4xf32>) -> tensor<4xcomplex<f32>>
+  return %0 : tensor<4xcomplex<f32>>
+}
+
+// -----
 func.func @take_along(%x: tensor<3x2xf32>, %i: tensor<4x3xi64>) -> tensor<4x3xf32> {
   // expected-error @+1 {{C2: indices must be no larger than the operand in dim 1}}
   %0 = tpu.take_along %x at %i along 0 : (tensor<3x2xf32>, tensor<4x3xi64>) -> tensor<4x3xf32>

@@ -251,10 +251,6 @@ SAMPLES = {
     "zero_": (_in_place(torch.zero_), (X,)),
 }
 
-# Operators that run as host kernels on a device whose memory has no addresses, and why.
-ON_THE_HOST = {
-    "polar": "no lowering: complex arithmetic",
-}
 # Operators that the embedded device runs by kernels of its own and reads at once: they are in no fragment there.
 # tests/ir/stablehlo/compact.mlir has their programs.
 READ_AT_ONCE = ("_unique2", "nonzero")

@@ -168,3 +168,14 @@ func.func @random(%seed: tensor<i64>, %offset: tensor<i64>) -> tensor<5xi32> {
   %0 = tpu.random_bits %seed, %offset : (tensor<i64>, tensor<i64>) -> tensor<5xi32>
   return %0 : tensor<5xi32>
 }
+
+// CHECK-LABEL: module @parts
+// CHECK: "stablehlo.real"(%arg0) : (tensor<4xcomplex<f32>>) -> tensor<4xf32>
+// CHECK: "stablehlo.imag"(%arg0) : (tensor<4xcomplex<f32>>) -> tensor<4xf32>
+// CHECK: "stablehlo.complex"({{.*}}) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xcomplex<f32>>
+func.func @parts(%z: tensor<4xcomplex<f32>>) -> tensor<4xcomplex<f32>> {
+  %0 = tpu.real %z : tensor<4xcomplex<f32>>
+  %1 = tpu.imaginary %z : tensor<4xcomplex<f32>>
+  %2 = tpu.complex %1, %0 : tensor<4xf32>
+  return %2 : tensor<4xcomplex<f32>>
+}

@@ -87,3 +87,16 @@ func.func @sorted(%x: tensor<8xf32>) -> (tensor<8xf32>, tensor<8xi64>) {
   %0, %1 = tpu.sort %x along 0 descending false : (tensor<8xf32>) -> (tensor<8xf32>, tensor<8xi64>)
   return %0, %1 : tensor<8xf32>, tensor<8xi64>
 }
+
+// CHECK-LABEL: module @fft
+// CHECK: "stablehlo.fft"({{.*}}) {fft_type = #stablehlo<fft_type RFFT>, fft_length = array<i64: 3, 6>} : (tensor<2x3x6xf32>) -> tensor<2x3x4xcomplex<f32>>
+// CHECK: "stablehlo.fft"({{.*}}) {fft_type = #stablehlo<fft_type FFT>, fft_length = array<i64: 4>}
+// CHECK: "stablehlo.fft"({{.*}}) {fft_type = #stablehlo<fft_type IFFT>, fft_length = array<i64: 4>}
+// CHECK: "stablehlo.fft"({{.*}}) {fft_type = #stablehlo<fft_type IRFFT>, fft_length = array<i64: 7>} : (tensor<2x3x4xcomplex<f32>>) -> tensor<2x3x7xf32>
+func.func @fft(%x: tensor<2x3x6xf32>) -> tensor<2x3x7xf32> {
+  %0 = tpu.fft from_real %x [3, 6] : (tensor<2x3x6xf32>) -> tensor<2x3x4xcomplex<f32>>
+  %1 = tpu.fft forward %0 [4] : (tensor<2x3x4xcomplex<f32>>) -> tensor<2x3x4xcomplex<f32>>
+  %2 = tpu.fft inverse %1 [4] : (tensor<2x3x4xcomplex<f32>>) -> tensor<2x3x4xcomplex<f32>>
+  %3 = tpu.fft to_real %2 [7] : (tensor<2x3x4xcomplex<f32>>) -> tensor<2x3x7xf32>
+  return %3 : tensor<2x3x7xf32>
+}
