@@ -29,6 +29,11 @@ Gradient ReadGradient(AtenCall& c, Tensor grad, int grad_scale, Tensor found, bo
   return {maximize ? -g : g, c.has(grad_scale) ? Keep(found, before, g) : grad};
 }
 
+// 1 - x of a number near 1, of which x in `dtype` would leave few digits.
+Tensor Rest(AtenCall& c, int x, DType dtype) {
+  return ir::Convert(1.0 - ir::Reshape(c.as(x, DType::kFloat64), {}), dtype);
+}
+
 Tensor FoundInfinity(AtenCall& c, int i) { return c.has(i) ? ir::Reshape(c.as(i, DType::kFloat32), {}) : Tensor(); }
 
 // (params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, steps, lr, beta1, beta2, weight_decay, eps, amsgrad,
@@ -43,7 +48,7 @@ Lowering FusedAdam(bool decoupled) {
     for (size_t k = 0; k < params.size(); ++k) {
       DType dtype = OpMath(params[k].dtype());
       auto number = [&](int i) { return ir::Reshape(c.as(i, dtype), {}); };
-      Tensor lr = number(6), beta1 = number(7), beta2 = number(8), decay = number(9), eps = number(10);
+      Tensor lr = number(6), beta2 = number(8), decay = number(9), eps = number(10);
       Tensor p = ir::Convert(params[k], dtype), m = ir::Convert(means[k], dtype), v = ir::Convert(squares[k], dtype);
       auto [g, stored] = ReadGradient(c, grads[k], 13, found, c.boolean(12), dtype);
       Tensor step = ir::Reshape(ir::Convert(steps[k], DType::kFloat64), {});
@@ -52,8 +57,8 @@ Lowering FusedAdam(bool decoupled) {
       };
       Tensor new_p = decoupled ? p - lr * decay * p : p;
       if (!decoupled) g = g + ir::Select(ir::Eq(decay, 0), 0, p * decay);
-      Tensor new_m = Lerp(m, g, 1.0 - beta1);
-      Tensor new_v = beta2 * v + (1.0 - beta2) * (g * g);
+      Tensor new_m = Lerp(m, g, Rest(c, 7, dtype));
+      Tensor new_v = beta2 * v + Rest(c, 8, dtype) * (g * g);
       Tensor root = ir::Convert(ir::Sqrt(correction(8)), dtype);
       Tensor size = ir::Convert(ir::Reshape(c.as(6, DType::kFloat64), {}) / correction(7), dtype);
       Tensor used = new_v;
@@ -87,7 +92,7 @@ Result FusedSgd(AtenCall& c) {
     g = g + ir::Select(ir::Eq(decay, 0), 0, p * decay);
     if (k < buffers.size() && buffers[k]) {
       Tensor before = ir::Convert(buffers[k], dtype);
-      Tensor buffer = c.boolean(9) ? g : momentum * before + (1.0 - number(6)) * g;
+      Tensor buffer = c.boolean(9) ? g : momentum * before + Rest(c, 6, dtype) * g;
       out[2].push_back(Keep(found, before, buffer));
       g = c.boolean(7) ? g + momentum * buffer : buffer;
     }

@@ -229,6 +229,7 @@ TileLoop Former::LoopOf(const std::vector<size_t>& steps) const {
   }
   return {.tiles = 0};
 }
+
 // Whether some path leads from cluster a through another cluster to b.
 bool Former::PathAround(size_t a, size_t b) const {
   std::vector<size_t> work{a};

@@ -27,7 +27,7 @@ constexpr int64_t kGatheredCols = 256;  // of B that is gathered, packed: every 
 // Fewer than kRows rows or kCols columns: through copies that are padded.
 template <typename Kernel>
 void MultiplyEdge(const GemmStep& g, int64_t depth, const float* a, const float* b, float* c, int64_t rows,
-                  int64_t cols, float* scratch) {
+                  int64_t cols, bool accumulate, float* scratch) {
   constexpr int64_t kRows = Kernel::kRows, kCols = Kernel::kCols;
   alignas(64) float sums[kRows * kCols];
   Pack<kRows>(a, g.lda, !g.trans_a, depth, rows, depth, scratch);
@@ -35,7 +35,7 @@ void MultiplyEdge(const GemmStep& g, int64_t depth, const float* a, const float*
   for (int64_t i = 0; i < rows; ++i) {
     for (int64_t j = 0; j < cols; ++j) {
       float& to = c[i * g.ldc + j];
-      to = g.accumulate ? to + sums[i * kCols + j] : sums[i * kCols + j];
+      to = accumulate ? to + sums[i * kCols + j] : sums[i * kCols + j];
     }
   }
 }
@@ -73,15 +73,20 @@ void Multiply(const GemmStep& g, const float* a, const float* b, float* c, int64
       if (g.triangle == Triangle::kResultLower && col >= i + height) continue;
       const int64_t begin = g.triangle == Triangle::kLhsUpper ? std::min(g.k, i) : 0;
       const int64_t end = g.triangle == Triangle::kLhsLower ? std::min(g.k, i + height) : g.k;
-      const float* const left = a + (g.trans_a ? begin * g.lda + i : i * g.lda + begin);
-      const float* const right = panel + (begin - first_depth) * kCols;
       float* const to = c + i * g.ldc + col;
-      if (height < kRows || width < kCols) {
-        MultiplyEdge<Kernel>(g, end - begin, left, right, to, height, width, packed + kMostPacked);
-      } else if (g.trans_a) {
-        Kernel::Columns(end - begin, left, g.lda, right, to, g.ldc, g.accumulate);
-      } else {
-        Kernel::Rows(end - begin, left, g.lda, right, to, g.ldc, g.accumulate);
+      // In passes, which keep long sums accurate.
+      for (int64_t p = begin; p == begin || p < end; p += kMostDepth) {
+        const int64_t depth = std::min(kMostDepth, end - p);
+        const bool add = g.accumulate || p > begin;
+        const float* const left = a + (g.trans_a ? p * g.lda + i : i * g.lda + p);
+        const float* const right = panel + (p - first_depth) * kCols;
+        if (height < kRows || width < kCols) {
+          MultiplyEdge<Kernel>(g, depth, left, right, to, height, width, add, packed + kMostPacked);
+        } else if (g.trans_a) {
+          Kernel::Columns(depth, left, g.lda, right, to, g.ldc, add);
+        } else {
+          Kernel::Rows(depth, left, g.lda, right, to, g.ldc, add);
+        }
       }
     }
   }

@@ -218,12 +218,12 @@ class Checker {
     if (g.triangle > Triangle::kLhsUpper) return Bad("step ", i, " has an unknown triangle");
     if (g.method > Method::kLibrary) return Bad("step ", i, " has an unknown method");
     if (g.batch.size() > 3) return Bad("step ", i, " has ", g.batch.size(), " batch dimensions");
-    // Rows are numbered over the whole batch in 64 bits.
-    __int128 rows = g.m;
+    // Rows and positions of the depth are numbered over the whole batch in 64 bits.
+    __int128 most = std::max<int64_t>({g.m, g.k, 1});
     for (int64_t b : g.batch) {
       if (b < 0 || b > (int64_t{1} << 40)) return Bad("step ", i, " has a batch of ", b);
-      rows *= b;
-      if (rows > kMostExtent) return Bad("step ", i, " has too many rows");
+      most *= std::max<int64_t>(b, 1);
+      if (most > kMostExtent) return Bad("step ", i, " has too many rows");
     }
     const Slot* slot[3];
     for (int j = 0; j < 3; ++j) slot[j] = &plan_.slots[s.slots[j]];

@@ -110,3 +110,16 @@ def test_gradients_are_unscaled_but_where_an_infinity_was_found(name, found):
         return weight.detach(), grad
 
     check(program, torch.ones(5), torch.arange(5.0), torch.tensor(4.0), torch.tensor(found))
+
+
+@pytest.mark.parametrize("name", ["Adam", "AdamW"])
+def test_running_squares_take_as_much_of_a_gradient_as_the_cpus(name):
+    """1 - 0.9999, of which few digits are left where 0.9999 is of 32 bits."""
+
+    def program(weight, grad):
+        optimizer = getattr(torch.optim, name)([weight.requires_grad_()], lr=0.1, betas=(0.99, 0.9999), fused=True)
+        weight.grad = grad
+        optimizer.step()
+        return [optimizer.state[weight][key] for key in ("exp_avg", "exp_avg_sq")]
+
+    check(program, torch.ones(3), torch.tensor([10.0, 100.0, 1000.0]))

@@ -277,6 +277,22 @@ TEST(Gemm, PartsOfTheDepthAddUp) {
   }
 }
 
+// Equal numbers, whose sum is rounded the same way again and again.
+TEST(Gemm, LongSumsOfATriangleAreAccurate) {
+  GemmStep g;
+  g.m = 16, g.n = 32, g.k = 10000, g.trans_a = true, g.triangle = Triangle::kLhsUpper;
+  g.lda = g.m, g.ldb = g.ldc = g.n;
+  std::vector<float> a(static_cast<size_t>(g.m * g.k), 0.1f), b(static_cast<size_t>(g.n * g.k), 0.1f), c(512);
+  for (int64_t i = 0; i < g.m; ++i) {
+    for (int64_t p = 0; p < i; ++p) a[p * g.lda + i] = 0;
+  }
+  RunGemm(g, a.data(), b.data(), c.data());
+  for (int64_t i = 0; i < g.m; ++i) {
+    const double sum = static_cast<double>(g.k - i) * 0.1f * 0.1f;
+    for (int64_t j = 0; j < g.n; ++j) ASSERT_NEAR(c[i * g.n + j], sum, 1e-5 * sum) << i << " " << j;
+  }
+}
+
 TEST(Gemm, Triangles) {
   const int64_t shapes[][3] = {{256, 256, 64}, {200, 130, 150}, {100, 300, 250}, {300, 70, 90},
                                {7, 16, 5},     {800, 20, 400},  {800, 400, 20}};

@@ -159,6 +159,16 @@ TEST(Plan, RefusesWhatReachesOutsideItsSlots) {
                             .ldb = kHuge,
                             .ldc = 1};
        }},
+      {"product of nothing whose depth over the batch overflows",
+       [](Plan& p) {
+         p.tile_loops.clear();
+         p.steps[1].gemm = {.trans_a = true,
+                            .k = int64_t{1} << 50,
+                            .batch = {int64_t{1} << 40},
+                            .stride_a = {0},
+                            .stride_b = {0},
+                            .stride_c = {0}};
+       }},
       {"negative offset", [](Plan& p) { p.steps[1].gemm.offset_a = -1; }},
       {"rows that overlap", [](Plan& p) { p.steps[1].gemm.ldc = 7; }},
       {"a stride for each batch", [](Plan& p) { p.steps[1].gemm.stride_a.pop_back(); }},
