@@ -5,6 +5,7 @@
 #include "dispatcher/streams.h"
 #include "jit/engine.h"
 #include "runtime/device.h"
+#include "runtime/fork.h"
 
 namespace tpu {
 namespace {
@@ -34,7 +35,10 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   // Every embedded device takes every element type.
   c10::DeviceCapability getDeviceCapability(c10::Device) const override { return {}; }
 
-  c10::Stream getStream(c10::Device device) const override { return ToTorch(CurrentStream(Resolve(device))); }
+  // Autograd asks for what it is told of tensors, from where no exception may come: that there was a fork, another says.
+  c10::Stream getStream(c10::Device device) const override {
+    return InForkedChild() ? getDefaultStream(device) : ToTorch(CurrentStream(Resolve(device)));
+  }
   c10::Stream getDefaultStream(c10::Device device) const override {
     return c10::Stream(c10::Stream::UNSAFE, TorchDevice(Resolve(device)), 0);
   }

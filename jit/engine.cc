@@ -12,6 +12,7 @@
 #include "jit/window.h"
 #include "runtime/ending.h"
 #include "runtime/flags.h"
+#include "runtime/fork.h"
 #include "runtime/machine.h"
 
 namespace tpu {
@@ -151,6 +152,7 @@ Window& Engine::window(Stream& stream) {
 }
 
 absl::Status Engine::Await(const ValueRef& value, const std::string& what, CutReason reason) {
+  if (InForkedChild() && !value->done()) return CheckNotForked();
   Metrics::Get().reads.fetch_add(1, std::memory_order_relaxed);
   const bool first = !value->read_.exchange(true, std::memory_order_relaxed);
   if (Window* pending_in = value->window_.load(std::memory_order_acquire)) {

@@ -106,6 +106,17 @@ def _register_interface(module):
         module.register_interface_for_device(f"tpu:{index}", TpuInterface)
 
 
+def _register_backend(module):
+    """Not an entry point: of two threads that compile first, both would load that, and one be refused."""
+
+    def tpu(gm, example_inputs, **options):
+        from torch_tpu.dynamo_backend import tpu
+
+        return tpu(gm, example_inputs, **options)
+
+    module.register_backend(tpu)
+
+
 def _take_over_inductor(module):
     import torch
 
@@ -267,6 +278,7 @@ _ON_IMPORT = {
     "torch._subclasses.fake_impls": _infer_grouped_products,
     "torch._dynamo.trace_rules": _run_our_python_as_it_is,
     "torch._dynamo.device_interface": _register_interface,
+    "torch._dynamo.backends.registry": _register_backend,
     "torch._functorch._aot_autograd.utils": _register_random,
     "torch._prims.rng_prims": _repeat_random_numbers,
     "torch._dynamo.variables.optimizer": _keep_steps_on_the_device,

@@ -92,6 +92,38 @@ def test_fork_after_use_is_a_clear_error():
     """)
 
 
+def test_every_read_after_a_fork_is_an_error_or_right():
+    run_python("""
+        import os, torch
+        layer = torch.nn.Linear(2, 2).to("tpu")
+        torch.nn.init.ones_(layer.weight)
+        done = torch.ones(2, device="tpu") + 1
+        assert done.tolist() == [2, 2] and layer.weight.sum().item() == 4
+        pending = done * 3
+
+        def told(read):
+            read_end, write_end = os.pipe()
+            child = os.fork()
+            if child == 0:
+                try:
+                    text = str(read())
+                except RuntimeError as error:
+                    text = "fork" if "forked subprocess" in str(error) else str(error)
+                os.write(write_end, text.encode())
+                os._exit(0)
+            os.close(write_end)
+            assert os.waitpid(child, 0)[1] == 0  # no signal
+            return os.read(read_end, 4096).decode()
+
+        for read in (lambda: pending.cpu(), lambda: pending.tolist(), lambda: torch.zeros(2).copy_(pending)):
+            assert told(read) == "fork"
+        assert told(lambda: done.cpu().tolist()) == "[2.0, 2.0]"
+        assert told(lambda: layer.weight.cpu().tolist()) == "[[1.0, 1.0], [1.0, 1.0]]"  # autograd asks for its stream
+        assert told(lambda: layer(done)) == "fork"
+        assert pending.tolist() == [6, 6]
+    """)
+
+
 def test_fork_before_use_works():
     run_python("""
         import os, torch
@@ -350,6 +382,29 @@ def test_doctor():
     assert done.returncode == 0, done.stdout + done.stderr
     for word in ("torch_tpu", "tpu:0", "TORCH_TPU_MEMORY", "TORCH_TPU_CACHE", "right"):
         assert word in done.stdout
+
+
+def test_threads_that_compile_first():
+    run_python("""
+        import threading, torch
+        barrier, found, errors = threading.Barrier(4), [], []
+
+        def work(number):
+            try:
+                barrier.wait()
+                function = torch.compile(lambda x: x * number, backend="tpu")
+                found.append(function(torch.ones(2, device="tpu")).tolist())
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not errors, errors
+        assert sorted(found) == [[n, n] for n in range(4)]
+    """)
 
 
 def test_backward_runs_on_its_caller():
