@@ -107,7 +107,7 @@ def _register_interface(module):
 
 
 def _register_backend(module):
-    """Not an entry point: of two threads that compile first, both would load that, and one be refused."""
+    """Before the entry point is asked: of two threads that compile first, both would load it, and one be refused."""
 
     def tpu(gm, example_inputs, **options):
         from torch_tpu.dynamo_backend import tpu

@@ -30,7 +30,7 @@ _CONTROL_FLOW = {"cond", "while_loop", "while_loop_stack_output", "scan", "map_i
 
 
 def tpu(gm, example_inputs, *, mode=None, options=None):
-    """The backend that `_dynamo` registers. Torch's modes ask for what is done anyway."""
+    """The backend, found by the entry point `torch_dynamo_backends`. Torch's modes ask for what is done anyway."""
     options = dict(options or {})
     wait = options.pop("wait", False)
     if options:
