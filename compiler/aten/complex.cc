@@ -81,7 +81,8 @@ Number Quotient(const Number& a, const Number& b) {
   const Tensor wide = ir::Abs(b.real) >= ir::Abs(b.imaginary);
   const Tensor larger = ir::Select(wide, b.real, b.imaginary), smaller = ir::Select(wide, b.imaginary, b.real);
   const Tensor p = ir::Select(wide, a.real, a.imaginary), q = ir::Select(wide, a.imaginary, a.real);
-  const Tensor ratio = smaller / larger, scale = 1.0 / (larger + smaller * ratio), zero = ir::Eq(larger, 0);
+  const Tensor ratio = smaller / larger, scale = 1.0 / (larger + smaller * ratio);
+  const Tensor zero = ir::Eq(b.real, 0) & ir::Eq(b.imaginary, 0);  // of NaN beside 0 the larger is 0, too
   const Tensor real = (p + q * ratio) * scale;
   const Tensor imaginary = ir::Select(wide, q - p * ratio, p * ratio - q) * scale;
   return {ir::Select(zero, a.real * kInfinity, real), ir::Select(zero, a.imaginary * kInfinity, imaginary)};
@@ -104,18 +105,26 @@ Number Exp(const Number& z) {
           ir::Select(real, z.imaginary, size * ir::Sin(z.imaginary))};
 }
 
+// x * y, and 0 where x is 0 and y overflows.
+Tensor ZeroOr(Tensor x, Tensor y) { return x * ir::Select(ir::Eq(x, 0), ir::Max(ir::Min(y, 1.0), -1.0), y); }
+
 // Near a magnitude of 1 the logarithm of its square, without cancellation.
 Number Log(const Number& z) {
   const Tensor a = ir::Abs(z.real), b = ir::Abs(z.imaginary), x = ir::Max(a, b), y = ir::Min(a, b);
-  const Tensor magnitude = Magnitude(z);
+  const Tensor huge = x > 1e30;  // the magnitude may overflow
+  const Tensor magnitude = Magnitude({ir::Select(huge, a * 0.125, a), ir::Select(huge, b * 0.125, b)});
   const Tensor near_one = 0.5 * ir::Log1p((x - 1.0) * (x + 1.0) + y * y);
-  return {ir::Select((magnitude > 0.5) & (magnitude < 2.0), near_one, ir::Log(magnitude)),
-          ir::Atan2(z.imaginary, z.real)};
+  const Tensor log = ir::Log(magnitude), far = ir::Select(huge, log + 3 * M_LN2, log);
+  return {ir::Select((magnitude > 0.5) & (magnitude < 2.0), near_one, far), ir::Atan2(z.imaginary, z.real)};
 }
 
 Number Sqrt(const Number& z) {
-  const Tensor root = ir::Sqrt((Magnitude(z) + ir::Abs(z.real)) * 0.5), zero = ir::Eq(root, 0);
-  const Tensor other = ir::Select(zero, 0, ir::Abs(z.imaginary) / (root * 2.0));
+  const Number eighth = Scaled(z, 0.125);
+  const Tensor finite = 2.0 * ir::Sqrt(Magnitude(eighth) + ir::Abs(eighth.real));
+  const Tensor b = ir::Abs(z.imaginary), infinite = ir::Eq(b, kInfinity);
+  const Tensor root = ir::Select(infinite, kInfinity, finite),
+               half = ir::Select(ir::Eq(finite, 0), 0, b / (finite * 2.0));
+  const Tensor other = ir::Select(infinite, kInfinity, half);
   const Tensor right = z.real >= 0;
   return {ir::Select(right, root, other), CopySign(ir::Select(right, other, root), z.imaginary)};
 }
@@ -218,10 +227,11 @@ void RegisterComplex(Registry& r) {
   r.AddComplex("aten::rsqrt", Unary([](const Number& z) { return Reciprocal(Sqrt(z)); }));
   r.AddComplex("aten::pow.Tensor_Scalar", Power);
   r.AddComplex("aten::sin", Unary([](const Number& z) {
-                 return Number{ir::Sin(z.real) * ir::Cosh(z.imaginary), ir::Cos(z.real) * ir::Sinh(z.imaginary)};
+                 return Number{ZeroOr(ir::Sin(z.real), ir::Cosh(z.imaginary)), ir::Cos(z.real) * ir::Sinh(z.imaginary)};
                }));
   r.AddComplex("aten::cos", Unary([](const Number& z) {
-                 return Number{ir::Cos(z.real) * ir::Cosh(z.imaginary), -ir::Sin(z.real) * ir::Sinh(z.imaginary)};
+                 return Number{ir::Cos(z.real) * ir::Cosh(z.imaginary),
+                               -ZeroOr(ir::Sin(z.real), ir::Sinh(z.imaginary))};
                }));
   for (const char* name : {"aten::div.Tensor", "aten::div.Scalar"}) {
     r.AddComplex(name, [](AtenCall& c) -> Result { return Whole(Quotient(At(c, 0), At(c, 1))); });

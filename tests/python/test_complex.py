@@ -151,6 +151,29 @@ def test_special_values(name):
     check(function, z)
 
 
+LARGE = torch.tensor([3e38, -3e38, 0.0, 1.0, 1e-30, -2.5])
+
+
+@pytest.mark.parametrize("name", ["log", "log2", "log10", "sqrt"])
+def test_of_large_numbers(name):
+    check(getattr(torch, name), torch.view_as_complex(torch.cartesian_prod(LARGE, LARGE).contiguous()))
+
+
+def test_roots_beside_infinite_parts():
+    parts = torch.cartesian_prod(SPECIAL, torch.tensor([INFINITY, -INFINITY]))
+    check(torch.sqrt, torch.view_as_complex(parts.contiguous()))
+
+
+def test_quotients_by_nan_are_nan():
+    check(lambda z, x: (z / x, x / z, 1 / (z * x)), numbers(4), torch.full((4,), float("nan")))
+    check(torch.reciprocal, torch.tensor([complex(float("nan"), 0), complex(0, float("nan"))]))
+
+
+def test_sines_on_the_imaginary_axis():
+    z = torch.tensor([100j, -100j, complex(-0.0, 100), 1j])
+    check(lambda z: (z.sin(), z.cos(), z.cos().imag.signbit()), z)
+
+
 def rotate(x, angles):
     """Rotary positions as Llama's own code has them."""
     turned = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2)) * angles
