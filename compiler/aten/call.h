@@ -99,6 +99,7 @@ class AtenCall {
   // An argument was read as what it isn't (a complex number as a real one, a dim that the tensor lacks): the call stays
   // a host call, whose kernel finds the words.
   bool misread() const { return misread_; }
+  void TakeMisread(const AtenCall& part) { misread_ |= part.misread_; }
 
   size_t num_results() { return op_.getNumResults(); }
   DType result_dtype(int i = 0) { return InThisCall(ir::DTypeOf(result_type(i).getElementType())); }

@@ -31,7 +31,8 @@ Lowering ByParts(const Lowering& of_reals, const Positions& terms, const Positio
       if (!factors.empty()) parts[factors[1]] = right;
       AtenCall call = c.OfParts(parts);
       const Result result = of_reals(call);
-      declined |= result.declined() || call.misread() || result.values().size() != 1;
+      c.TakeMisread(call);
+      declined |= result.declined() || result.values().size() != 1;
       return declined ? Tensor() : ir::Convert(result.values()[0], RealOf(c.result_dtype()));
     };
     Tensor real = on(Part::kReal, Part::kReal, Part::kReal);
@@ -52,7 +53,10 @@ Number At(AtenCall& c, int i) {
   const auto part = [&](Part p) {
     llvm::SmallVector<Part> parts(i + 1, Part::kWhole);
     parts[i] = p;
-    return c.OfParts(parts).x(i);
+    AtenCall call = c.OfParts(parts);
+    const Tensor x = call.x(i);
+    c.TakeMisread(call);
+    return x;
   };
   return {part(Part::kReal), part(Part::kImaginary)};
 }

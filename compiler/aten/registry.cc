@@ -48,9 +48,9 @@ Registry MakeRegistry() {
   return r;
 }
 
+// Has elements of type T, or computes in it, as what compares real values with a complex number.
 template <typename T>
-bool HasElements(
-    ir::AtenOp op) {  // of that type, or computes in it, as what compares real values with a complex number
+bool HasElements(ir::AtenOp op) {
   const auto of_type = [](mlir::Type type) { return mlir::isa<T>(mlir::getElementTypeOrSelf(type)); };
   return llvm::any_of(op.getOperandTypes(), of_type) || llvm::any_of(op.getResultTypes(), of_type) ||
          (op.getPromoted() && of_type(*op.getPromoted()));
