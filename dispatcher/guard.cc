@@ -35,7 +35,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   // Every embedded device takes every element type.
   c10::DeviceCapability getDeviceCapability(c10::Device) const override { return {}; }
 
-  // Autograd asks for what it is told of tensors, from where no exception may come: that there was a fork, another says.
+  // Autograd asks for those of tensors, from where no exception may come: others say that there was a fork.
   c10::Stream getStream(c10::Device device) const override {
     return InForkedChild() ? getDefaultStream(device) : ToTorch(CurrentStream(Resolve(device)));
   }
