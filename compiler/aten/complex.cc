@@ -163,9 +163,10 @@ void AddByParts(Registry& r, std::initializer_list<const char*> names, const Pos
   for (const char* name : names) r.AddComplex(name, ByParts(r.Find(name)->lowering, terms, factors));
 }
 
-// Libraries' products of complex numbers are faster than four of their parts, which have to be made first.
-void AddProducts(Registry& r, std::initializer_list<const char*> names, const Positions& terms,
-                 const Positions& factors) {
+// Where host kernels run in place they are faster: products of a library, for four of parts that have to be made
+// first, and scans of whole numbers.
+void AddWithoutHostKernels(Registry& r, std::initializer_list<const char*> names, const Positions& terms,
+                           const Positions& factors = {}) {
   AddByParts(r, names, terms, factors);
   for (const char* name : names) {
     r.AddComplex(name, [by_parts = r.Find(name)->complex](AtenCall& c) -> Result {
@@ -175,7 +176,7 @@ void AddProducts(Registry& r, std::initializer_list<const char*> names, const Po
 }
 
 void AddLinear(Registry& r) {
-  AddByParts(r, {"aten::neg", "aten::tril", "aten::triu", "aten::cumsum", "aten::trace", "aten::take"}, {0});
+  AddByParts(r, {"aten::neg", "aten::tril", "aten::triu", "aten::trace", "aten::take"}, {0});
   AddByParts(r, {"aten::sum", "aten::sum.dim_IntList", "aten::mean", "aten::mean.dim"}, {0});
   AddByParts(r, {"aten::gather", "aten::index.Tensor", "aten::_unsafe_index.Tensor"}, {0});
   AddByParts(r, {"aten::embedding_dense_backward", "aten::scalar_tensor"}, {0});
@@ -190,8 +191,9 @@ void AddLinear(Registry& r) {
   AddByParts(r, {"aten::index_copy", "aten::index_fill.int_Scalar", "aten::index_fill.int_Tensor"}, {0, 3});
   AddByParts(r, {"aten::mul.Tensor", "aten::mul.Scalar", "aten::linalg_cross"}, {}, {0, 1});
   AddByParts(r, {"aten::addcmul", "aten::addr"}, {0}, {1, 2});
-  AddProducts(r, {"aten::mm", "aten::bmm", "aten::mv", "aten::dot"}, {}, {0, 1});
-  AddProducts(r, {"aten::addmm", "aten::baddbmm", "aten::addbmm", "aten::addmv"}, {0}, {1, 2});
+  AddWithoutHostKernels(r, {"aten::cumsum"}, {0});
+  AddWithoutHostKernels(r, {"aten::mm", "aten::bmm", "aten::mv", "aten::dot"}, {}, {0, 1});
+  AddWithoutHostKernels(r, {"aten::addmm", "aten::baddbmm", "aten::addbmm", "aten::addmv"}, {0}, {1, 2});
 }
 
 }  // namespace

@@ -69,8 +69,7 @@ void Emitter::ChooseWidth() {
   int heavy = 0, widest = 1;
   bool calls = false, gathers = false;
   for (const NestNode& node : nest_.nodes) {
-    if (node.type && nest_.IsVector(node.loops))
-      widest = std::max<int>(widest, node.type.isF64() || node.type.isInteger(64) ? 8 : 4);
+    if (node.type && nest_.IsVector(node.loops)) widest = std::max(widest, ElementOps::BytesOf(node.type) >= 8 ? 8 : 4);
     if (node.kind == Kind::kRandom) heavy += 3;
     gathers |= IsGather(node);
     if (node.kind != Kind::kOp || !IsHeavyOp(node.op)) continue;
