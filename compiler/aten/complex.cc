@@ -206,18 +206,12 @@ void RegisterComplex(Registry& r) {
                            "aten::normal", "aten::rand", "aten::rand_like", "aten::randn", "aten::randn_like"}) {
     r.AddComplex(name, r.Find(name)->lowering);
   }
-  for (const char* name : {"aten::conj_physical", "aten::_conj_physical"}) {
-    r.AddComplex(name, Unary([](const Number& z) { return Number{z.real, -z.imaginary}; }));
-  }
-  for (const char* name : {"aten::complex", "aten::complex.out"}) {
-    r.AddComplex(name, [](AtenCall& c) -> Result { return ir::Complex(c.tensor(0), c.tensor(1)); });
-  }
-  for (const char* name : {"aten::polar", "aten::polar.out"}) {
-    r.AddComplex(name, [](AtenCall& c) -> Result {
-      const Tensor size = c.tensor(0), angle = c.tensor(1);
-      return ir::Complex(size * ir::Cos(angle), size * ir::Sin(angle));
-    });
-  }
+  r.AddComplex("aten::conj_physical", Unary([](const Number& z) { return Number{z.real, -z.imaginary}; }));
+  r.AddComplex("aten::complex", [](AtenCall& c) -> Result { return ir::Complex(c.tensor(0), c.tensor(1)); });
+  r.AddComplex("aten::polar", [](AtenCall& c) -> Result {
+    const Tensor size = c.tensor(0), angle = c.tensor(1);
+    return ir::Complex(size * ir::Cos(angle), size * ir::Sin(angle));
+  });
   r.AddComplex("aten::abs", [](AtenCall& c) -> Result { return Magnitude(At(c, 0)); });
   r.AddComplex("aten::angle", [](AtenCall& c) -> Result {
     const Number z = At(c, 0);

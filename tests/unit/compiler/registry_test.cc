@@ -28,7 +28,9 @@ TEST(Registry, LowersWhatItsTypesAllow) {
   EXPECT_TRUE(aten::CanLower(Binary("aten::mul.Tensor", DType::kFloat32, {2, 3}, {3}, {2, 3}), true));
   EXPECT_TRUE(aten::CanLower(Binary("aten::mul.Tensor", DType::kBFloat16, {2, 3}, {3}, {2, 3}), true));
   EXPECT_TRUE(aten::CanLower(Binary("aten::mul.Tensor", DType::kUInt8, {2, 3}, {3}, {2, 3}), true));
-  EXPECT_FALSE(aten::CanLower(Binary("aten::mul.Tensor", DType::kComplex64, {2, 3}, {3}, {2, 3}), true));
+  EXPECT_TRUE(aten::CanLower(Binary("aten::mul.Tensor", DType::kComplex64, {2, 3}, {3}, {2, 3}), true));
+  EXPECT_FALSE(aten::CanLower(Binary("aten::atan2", DType::kComplex64, {2, 3}, {3}, {2, 3}), true));
+  EXPECT_FALSE(aten::CanLower(Binary("aten::mul.Tensor", DType::kOpaque16, {2, 3}, {3}, {2, 3}), true));
   EXPECT_FALSE(aten::CanLower(Binary("aten::no_such_operator", DType::kFloat32, {2}, {2}, {2}), true));
 }
 
