@@ -221,10 +221,7 @@ class PhiloxCall {
 
  private:
   DType result_type() const { return call_.results[0].dtype; }
-  c10::ScalarType draw_type() const {
-    const bool wide = result_type() == DType::kFloat64 || result_type() == DType::kComplex128;
-    return wide ? c10::kDouble : c10::kFloat;
-  }
+  c10::ScalarType draw_type() const { return RealOf(result_type()) == DType::kFloat64 ? c10::kDouble : c10::kFloat; }
   bool IsTensor(size_t i) const { return call_.arguments[i].kind == CallArgument::Kind::kTensor; }
   at::Tensor TensorAt(size_t i) const { return tensor_(call_.arguments[i].first); }
   double Number(size_t i, double otherwise) const {

@@ -15,20 +15,16 @@ bool AtenCall::open_sizes() {
 
 AtenCall AtenCall::OfParts(llvm::ArrayRef<Part> parts) const {
   AtenCall call(op_, e_, host_kernels_);
-  call.by_parts_ = true;
   call.parts_.assign(parts.begin(), parts.end());
   return call;
 }
 
 Tensor AtenCall::PartOf(Tensor x, int i) {
-  if (!by_parts_ || !x) return x;
+  if (!by_parts() || !x) return x;
   const Part part = i < static_cast<int>(parts_.size()) ? parts_[i] : Part::kWhole;
   const bool complex = IsComplex(x.dtype());
-  if (part == Part::kWhole) {
-    misread_ |= complex;
-    return complex ? ir::Real(x) : x;
-  }
-  if (part == Part::kReal) return complex ? ir::Real(x) : x;
+  misread_ |= part == Part::kWhole && complex;
+  if (part == Part::kWhole || part == Part::kReal) return complex ? ir::Real(x) : x;
   if (part == Part::kImaginary && complex) return ir::Imaginary(x);
   return e_.Constant(RealOf(x.dtype()), 0, x.dims());
 }
@@ -43,7 +39,7 @@ Tensor AtenCall::tensor(int i) {
   if (auto f = dyn_cast_if_present<mlir::FloatAttr>(a)) {
     return PartOf(e_.Constant(DType::kFloat64, f.getValueAsDouble()), i);
   }
-  if (auto z = dyn_cast_if_present<mlir::DenseF64ArrayAttr>(a); z && z.size() == 2 && by_parts_) {  // a complex number
+  if (auto z = dyn_cast_if_present<mlir::DenseF64ArrayAttr>(a); z && z.size() == 2 && by_parts()) {  // a complex number
     return PartOf(ir::Complex(e_.Constant(DType::kFloat64, z[0]), e_.Constant(DType::kFloat64, z[1])), i);
   }
   if (!has(i)) return Tensor();

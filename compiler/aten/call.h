@@ -114,7 +114,8 @@ class AtenCall {
   mlir::Attribute argument(int i) {
     return i < static_cast<int>(op_.getArguments().size()) ? op_.getArguments()[i] : mlir::Attribute();
   }
-  DType InThisCall(DType dtype) const { return by_parts_ ? RealOf(dtype) : dtype; }
+  bool by_parts() const { return !parts_.empty(); }
+  DType InThisCall(DType dtype) const { return by_parts() ? RealOf(dtype) : dtype; }
   int64_t Wrapped(int64_t dim, int64_t rank);  // misread unless it is one
   Tensor PartOf(Tensor x, int i);              // what argument i, or this one of its list, is in this call
   mlir::RankedTensorType result_type(int i) { return mlir::cast<mlir::RankedTensorType>(op_.getResult(i).getType()); }
@@ -122,8 +123,7 @@ class AtenCall {
   ir::AtenOp op_;
   Emitter& e_;
   const bool host_kernels_;
-  bool by_parts_ = false;
-  llvm::SmallVector<Part> parts_;
+  llvm::SmallVector<Part> parts_;  // none: everything is whole
   bool misread_ = false;
 };
 

@@ -20,31 +20,47 @@ struct Number {
   Tensor real, imaginary;
 };
 
-// `of_reals` on parts: its operator is linear in the arguments `terms` together, and in each of the two `factors`.
+// What `of_reals` gives for these parts of the arguments; null where it declines.
+Tensor OfParts(AtenCall& c, const Lowering& of_reals, llvm::ArrayRef<Part> parts) {
+  AtenCall call = c.OfParts(parts);
+  const Result result = of_reals(call);
+  c.TakeMisread(call);
+  return result.values().size() == 1 ? result.values()[0] : Tensor();
+}
+
+// Its operator is linear in the arguments `terms` together, and in each of the two `factors`.
 Lowering ByParts(const Lowering& of_reals, const Positions& terms, const Positions& factors) {
   return [=](AtenCall& c) -> Result {
-    bool declined = false;
+    const DType type = RealOf(c.result_dtype());
     const auto on = [&](Part term, Part left, Part right) -> Tensor {
       llvm::SmallVector<Part> parts(8, Part::kWhole);
       for (int i : terms) parts[i] = term;
       if (!factors.empty()) parts[factors[0]] = left;
       if (!factors.empty()) parts[factors[1]] = right;
-      AtenCall call = c.OfParts(parts);
-      const Result result = of_reals(call);
-      c.TakeMisread(call);
-      declined |= result.declined() || result.values().size() != 1;
-      return declined ? Tensor() : ir::Convert(result.values()[0], RealOf(c.result_dtype()));
+      return OfParts(c, of_reals, parts);
     };
     Tensor real = on(Part::kReal, Part::kReal, Part::kReal);
     Tensor imaginary = on(Part::kImaginary, Part::kReal, Part::kImaginary);
+    if (!real || !imaginary) return Result::Decline();
+    real = ir::Convert(real, type);
+    imaginary = ir::Convert(imaginary, type);
     if (!factors.empty()) {
       const Tensor of_imaginary = on(Part::kZero, Part::kImaginary, Part::kImaginary);
       const Tensor crossed = on(Part::kZero, Part::kImaginary, Part::kReal);
-      if (declined) return Result::Decline();
-      real = real - of_imaginary;
-      imaginary = imaginary + crossed;
+      if (!of_imaginary || !crossed) return Result::Decline();
+      real = real - ir::Convert(of_imaginary, type);
+      imaginary = imaginary + ir::Convert(crossed, type);
     }
-    return declined ? Result::Decline() : Result(ir::Complex(real, imaginary));
+    return ir::Complex(real, imaginary);
+  };
+}
+
+// A question of the first one or two arguments: what it is answered for both parts, joined.
+Lowering OfBoth(const Lowering& of_reals, Tensor (*join)(Tensor, Tensor)) {
+  return [=](AtenCall& c) -> Result {
+    const Tensor real = OfParts(c, of_reals, {Part::kReal, Part::kReal});
+    const Tensor imaginary = OfParts(c, of_reals, {Part::kImaginary, Part::kImaginary});
+    return real && imaginary ? Result(join(real, imaginary)) : Result::Decline();
   };
 }
 
@@ -68,17 +84,7 @@ Number Product(const Number& a, const Number& b) {
   return {a.real * b.real - a.imaginary * b.imaginary, a.real * b.imaginary + a.imaginary * b.real};
 }
 
-Tensor Magnitude(const Number& z) {
-  const Tensor a = ir::Abs(z.real), b = ir::Abs(z.imaginary);
-  const Tensor infinite = ir::Eq(a, kInfinity) | ir::Eq(b, kInfinity);  // beside NaN, too
-  if (a.dtype() == DType::kFloat32) {
-    const Tensor x = ir::Convert(a, DType::kFloat64), y = ir::Convert(b, DType::kFloat64);
-    return ir::Select(infinite, kInfinity, ir::Convert(ir::Sqrt(x * x + y * y), DType::kFloat32));
-  }
-  const Tensor larger = ir::Max(a, b), ratio = ir::Min(a, b) / larger;
-  const Tensor scaled = ir::Select(ir::Eq(larger, 0), 0, larger * ir::Sqrt(ratio * ratio + 1.0));
-  return ir::Select(infinite, kInfinity, scaled);
-}
+Tensor Magnitude(const Number& z) { return Hypot(z.real, z.imaginary); }
 
 // By Smith's method ("Algorithm 116: Complex division", 1962); by 0, each part by it.
 Number Quotient(const Number& a, const Number& b) {
@@ -149,15 +155,6 @@ Result Power(AtenCall& c) {  // (x, exponent)
   return Result::Decline();
 }
 
-// Whether `test` holds of either part.
-template <typename F>
-Lowering Either(F test) {
-  return [test](AtenCall& c) -> Result {
-    const Number z = At(c, 0);
-    return test(z.real) | test(z.imaginary);
-  };
-}
-
 void AddByParts(Registry& r, std::initializer_list<const char*> names, const Positions& terms,
                 const Positions& factors = {}) {
   for (const char* name : names) r.AddComplex(name, ByParts(r.Find(name)->lowering, terms, factors));
@@ -200,12 +197,6 @@ void AddLinear(Registry& r) {
 
 void RegisterComplex(Registry& r) {
   AddLinear(r);
-  // What gives what was given, draws, or real numbers that are converted to the result's type.
-  for (const char* name : {"aten::ones", "aten::ones_like", "aten::new_ones", "aten::eye", "aten::eye.m",
-                           "aten::eye.out", "aten::eye.m_out", "aten::copy", "aten::uniform", "aten::normal_functional",
-                           "aten::normal", "aten::rand", "aten::rand_like", "aten::randn", "aten::randn_like"}) {
-    r.AddComplex(name, r.Find(name)->lowering);
-  }
   r.AddComplex("aten::conj_physical", Unary([](const Number& z) { return Number{z.real, -z.imaginary}; }));
   r.AddComplex("aten::complex", [](AtenCall& c) -> Result { return ir::Complex(c.tensor(0), c.tensor(1)); });
   r.AddComplex("aten::polar", [](AtenCall& c) -> Result {
@@ -237,19 +228,11 @@ void RegisterComplex(Registry& r) {
     r.AddComplex(name, [](AtenCall& c) -> Result { return Whole(Quotient(At(c, 0), At(c, 1))); });
   }
   for (const char* name : {"aten::eq.Tensor", "aten::eq.Scalar"}) {
-    r.AddComplex(name, [](AtenCall& c) -> Result {
-      const Number a = At(c, 0), b = At(c, 1);
-      return ir::Eq(a.real, b.real) & ir::Eq(a.imaginary, b.imaginary);
-    });
+    r.AddComplex(name, OfBoth(r.Find(name)->lowering, ir::And));
   }
-  for (const char* name : {"aten::ne.Tensor", "aten::ne.Scalar"}) {
-    r.AddComplex(name, [](AtenCall& c) -> Result {
-      const Number a = At(c, 0), b = At(c, 1);
-      return ir::Ne(a.real, b.real) | ir::Ne(a.imaginary, b.imaginary);
-    });
+  for (const char* name : {"aten::ne.Tensor", "aten::ne.Scalar", "aten::isnan", "aten::isinf"}) {
+    r.AddComplex(name, OfBoth(r.Find(name)->lowering, ir::Or));
   }
-  r.AddComplex("aten::isnan", Either(IsNan));
-  r.AddComplex("aten::isinf", Either([](Tensor x) { return ir::Eq(ir::Abs(x), kInfinity); }));
 }
 
 }  // namespace tpu::aten

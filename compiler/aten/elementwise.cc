@@ -7,6 +7,19 @@
 
 namespace tpu::aten {
 
+Tensor Hypot(Tensor a, Tensor b) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  a = ir::Abs(a), b = ir::Abs(b);
+  const Tensor infinite = ir::Eq(a, kInfinity) | ir::Eq(b, kInfinity);  // beside NaN, too
+  if (a.dtype() == DType::kFloat32) {
+    const Tensor x = ir::Convert(a, DType::kFloat64), y = ir::Convert(b, DType::kFloat64);
+    return ir::Select(infinite, kInfinity, ir::Convert(ir::Sqrt(x * x + y * y), DType::kFloat32));
+  }
+  const Tensor larger = ir::Max(a, b), ratio = ir::Min(a, b) / larger;
+  const Tensor scaled = ir::Select(ir::Eq(larger, 0), 0, larger * ir::Sqrt(ratio * ratio + 1.0));
+  return ir::Select(infinite, kInfinity, scaled);
+}
+
 Tensor SignBit(Tensor x) {
   if (!IsFloat(x.dtype())) return IsSigned(x.dtype()) ? x < 0 : x.emitter().Constant(DType::kBool, 0, x.dims());
   return ir::Bitcast(x, SizeOf(x.dtype()) == 8   ? DType::kInt64
@@ -251,10 +264,7 @@ void RegisterBinary(Registry& r) {
         }));
   r.Add("aten::hypot", [](AtenCall& c) -> Result {
     if (c.float_compute() != DType::kFloat32) return Result::Decline();
-    Tensor a = ir::Convert(c.float_x(0), DType::kFloat64), b = ir::Convert(c.float_x(1), DType::kFloat64);
-    constexpr double kInfinity = std::numeric_limits<double>::infinity();
-    Tensor infinite = ir::Eq(ir::Abs(a), kInfinity) | ir::Eq(ir::Abs(b), kInfinity);  // beside NaN, too
-    return ir::Select(infinite, kInfinity, ir::Sqrt(a * a + b * b));
+    return Hypot(c.float_x(0), c.float_x(1));
   });
 }
 

@@ -68,13 +68,13 @@ void RegisterFactory(Registry& r) {
   r.Add("aten::new_full", Fill(2));
   r.Add("aten::scalar_tensor", Fill(0));
   r.Add({"aten::zero", "aten::zeros", "aten::zeros_like", "aten::new_zeros"}, Constant(0), kAnyElement);
-  r.Add({"aten::ones", "aten::ones_like", "aten::new_ones"}, Constant(1));
+  r.Add({"aten::ones", "aten::ones_like", "aten::new_ones"}, Constant(1), kComplexToo);
   // Factories with `out` have no functional overload with the same arguments and are recorded as they are.
   r.Add({"aten::arange", "aten::arange.out"}, Range(-1, -1));
   r.Add("aten::arange.start", Range(0, -1));
   r.Add({"aten::arange.start_step", "aten::arange.start_out"}, Range(0, 2));
   r.Add({"aten::linspace", "aten::linspace.out"}, Linspace);
-  r.Add({"aten::eye", "aten::eye.m", "aten::eye.out", "aten::eye.m_out"}, Eye);
+  r.Add({"aten::eye", "aten::eye.m", "aten::eye.out", "aten::eye.m_out"}, Eye, kComplexToo);
   r.Add("aten::tril_indices", TriangleIndices(true));
   r.Add("aten::triu_indices", TriangleIndices(false));
 }

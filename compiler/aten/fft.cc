@@ -42,16 +42,10 @@ double Factor(AtenCall& c, int64_t n) {
   return mode == 0 ? 1 : mode == 1 ? 1 / std::sqrt(double(n)) : 1 / double(n);
 }
 
-int64_t Size(Tensor x, Ints dims) {
-  int64_t n = 1;
-  for (int64_t d : dims) n *= x.size(d);
-  return n;
-}
-
 Result ComplexToComplex(AtenCall& c) {  // (x, dims, normalization, forward)
   const Tensor x = c.tensor(0);
   const Shape dims = c.ints(1);
-  const int64_t n = Size(x, dims);
+  const int64_t n = CountAlong(x, dims);
   if (x.elements() == 0) return Result::Decline();
   const bool forward = c.boolean(3);
   return Scaled(Transformed(forward ? FftKind::forward : FftKind::inverse, x, dims),
@@ -61,7 +55,7 @@ Result ComplexToComplex(AtenCall& c) {  // (x, dims, normalization, forward)
 Result RealToComplex(AtenCall& c) {  // (x, dims, normalization, onesided): of the last of the dims half, if onesided
   Tensor x = c.tensor(0);
   const Shape dims = c.ints(1);
-  const double factor = Factor(c, Size(x, dims));
+  const double factor = Factor(c, CountAlong(x, dims));
   if (x.elements() == 0) return Result::Decline();
   if (!c.boolean(3)) return Scaled(Transformed(FftKind::forward, ir::Convert(x, c.result_dtype()), dims), factor);
   x = AtTheEnd(x, {dims.back()}, [](Tensor y) { return ir::Fft(FftKind::from_real, y, {y.size(-1)}); });
@@ -71,7 +65,7 @@ Result RealToComplex(AtenCall& c) {  // (x, dims, normalization, onesided): of t
 Result ComplexToReal(AtenCall& c) {  // (x, dims, normalization, the last dim's size)
   Tensor x = c.tensor(0);
   const Shape dims = c.ints(1);
-  const int64_t last = c.integer(3), n = Size(x, Ints(dims).drop_back()) * last;
+  const int64_t last = c.integer(3), n = CountAlong(x, Ints(dims).drop_back()) * last;
   if (x.elements() == 0 || x.size(dims.back()) != last / 2 + 1) return Result::Decline();
   x = Transformed(FftKind::inverse, x, Ints(dims).drop_back());
   x = AtTheEnd(x, {dims.back()}, [&](Tensor y) { return ir::Fft(FftKind::to_real, y, {last}); });

@@ -8,6 +8,7 @@ namespace tpu::aten {
 using ir::IsFinite;
 using ir::IsNan;
 
+Tensor Hypot(Tensor a, Tensor b);  // f32 in f64, f64 by the larger: no square overflows
 Tensor SignBit(Tensor x);
 Tensor CopySign(Tensor magnitude, Tensor sign);
 Tensor FloorDivide(Tensor a, Tensor b);                   // Python's //

@@ -132,21 +132,27 @@ Result Multinomial(AtenCall& c) {  // (p, count, replacement)
 }  // namespace
 
 void RegisterRandom(Registry& r) {
-  r.Add("aten::uniform", [](AtenCall& c) -> Result {  // (x, from, to)
-    Tensor u = Uniform(c), from = c.as(1, u.dtype(), 0), to = c.as(2, u.dtype(), 1);
-    return Numbers(c, u * (to - from) + from);
-  });
-  r.Add({"aten::normal_functional", "aten::normal"}, [](AtenCall& c) -> Result {  // (x, mean, std)
-    Tensor z = Normal(c);
-    return Numbers(c, z * c.as(2, z.dtype(), 1) + c.as(1, z.dtype(), 0));
-  });
+  r.Add(
+      "aten::uniform",
+      [](AtenCall& c) -> Result {  // (x, from, to)
+        Tensor u = Uniform(c), from = c.as(1, u.dtype(), 0), to = c.as(2, u.dtype(), 1);
+        return Numbers(c, u * (to - from) + from);
+      },
+      kComplexToo);
+  r.Add(
+      {"aten::normal_functional", "aten::normal"},
+      [](AtenCall& c) -> Result {  // (x, mean, std)
+        Tensor z = Normal(c);
+        return Numbers(c, z * c.as(2, z.dtype(), 1) + c.as(1, z.dtype(), 0));
+      },
+      kComplexToo);
   r.Add({"aten::normal.Tensor_float", "aten::normal.float_Tensor", "aten::normal.Tensor_Tensor"},
         [](AtenCall& c) -> Result {  // (mean, std)
           Tensor z = Normal(c), deviation = c.as(1, z.dtype(), 1);
           return z * ir::Require(deviation, ir::Ge(deviation, 0)) + c.as(0, z.dtype());
         });
-  r.Add({"aten::rand", "aten::rand_like"}, [](AtenCall& c) -> Result { return Numbers(c, Uniform(c)); });
-  r.Add({"aten::randn", "aten::randn_like"}, [](AtenCall& c) -> Result { return Numbers(c, Normal(c)); });
+  r.Add({"aten::rand", "aten::rand_like"}, [](AtenCall& c) -> Result { return Numbers(c, Uniform(c)); }, kComplexToo);
+  r.Add({"aten::randn", "aten::randn_like"}, [](AtenCall& c) -> Result { return Numbers(c, Normal(c)); }, kComplexToo);
   r.Add("aten::bernoulli", [](AtenCall& c) -> Result { return Bernoulli(c, In(c, 0), true); });
   r.Add({"aten::bernoulli.p", "aten::bernoulli.float"},
         [](AtenCall& c) -> Result { return Bernoulli(c, c.as(1, DrawType(c), 0.5), false); });

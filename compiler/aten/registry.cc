@@ -71,7 +71,8 @@ Result TryToLower(ir::AtenOp op, mlir::RewriterBase& rewriter, Emitter& emitter,
   const bool by_tuning = host_kernels && entry && (entry->flags & kHostKernelFirst);
   if (!entry || (by_tuning && !(tuned && (entry->flags & kTunable)))) return Result::Decline();
   const bool any = entry->flags & kAnyElement;
-  const Lowering& lowering = !any && HasElements<mlir::ComplexType>(op) ? entry->complex : entry->lowering;
+  const bool apart = !any && !(entry->flags & kComplexToo) && HasElements<mlir::ComplexType>(op);
+  const Lowering& lowering = apart ? entry->complex : entry->lowering;
   if (lowering == nullptr || (!any && HasElements<ir::OpaqueType>(op))) return Result::Decline();
   mlir::OpBuilder::InsertionGuard guard(rewriter);
   rewriter.setInsertionPoint(op);

@@ -30,6 +30,8 @@ enum Flags : unsigned {
   kStaticScalars = 1,
   // Moves elements only, so complex and opaque element types are welcome.
   kAnyElement = 2,
+  // Its lowering is that of calls with complex numbers, too.
+  kComplexToo = 128,
   // The backend calls a library for it: its operands are materialised in any case.
   kLibraryCall = 4,
   // Where host kernels run in place, its own is better than its lowering: the call stays one.
@@ -45,7 +47,7 @@ enum Flags : unsigned {
 struct Entry {
   Lowering lowering;
   unsigned flags = kNone;
-  Lowering complex = nullptr;  // of calls with complex numbers, where they have one of their own
+  Lowering complex = nullptr;  // of calls with complex numbers, but for kAnyElement and kComplexToo
 };
 
 class Registry {

@@ -161,8 +161,7 @@ Tensor ReadWindow(Tensor source, const StridedWindow& w) {
 
 // base with src at `index`, all of one dim. Scatters are of real numbers; others go as their parts, or as bits.
 Tensor SetAt(Tensor base, Tensor index, Tensor src) {
-  DType dtype = base.dtype(), part = dtype;
-  if (IsComplex(dtype)) part = dtype == DType::kComplex64 ? DType::kFloat32 : DType::kFloat64;
+  DType dtype = base.dtype(), part = RealOf(dtype);
   if (IsOpaque(dtype)) {
     part = SizeOf(dtype) == 1 ? DType::kUInt8 : SizeOf(dtype) == 2 ? DType::kUInt16 : DType::kUInt32;
   }
@@ -258,7 +257,7 @@ void RegisterStorage(Registry& r) {
   r.Add("tpu::update", Update, kAnyElement);
   r.Add({"tpu::copy", "aten::_to_copy", "aten::clone", "aten::lift_fresh_copy"}, Copy, kAnyElement);
   // copy(self, src): src in self's dims and dtype, which are the result's.
-  r.Add("aten::copy", [](AtenCall& c) -> Result { return c.tensor(1); });
+  r.Add("aten::copy", [](AtenCall& c) -> Result { return c.tensor(1); }, kComplexToo);
 }
 
 }  // namespace tpu::aten

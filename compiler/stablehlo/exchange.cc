@@ -49,8 +49,7 @@ class Emitter {
   DType Travelling() const {
     const bool half = e_.dtype == DType::kFloat16 || e_.dtype == DType::kBFloat16;
     if (e_.dtype == DType::kBool) return DType::kUInt8;
-    if (e_.dtype == DType::kComplex64 || (half && Reduces(e_.verb))) return DType::kFloat32;
-    return e_.dtype == DType::kComplex128 ? DType::kFloat64 : e_.dtype;
+    return half && Reduces(e_.verb) ? DType::kFloat32 : RealOf(e_.dtype);
   }
   TensorType Blocks(int64_t count) const { return {Travelling(), {count * block()}}; }
 

@@ -223,7 +223,7 @@ class Checker {
     for (int64_t b : g.batch) {
       if (b < 0 || b > (int64_t{1} << 40)) return Bad("step ", i, " has a batch of ", b);
       most *= std::max<int64_t>(b, 1);
-      if (most > kMostExtent) return Bad("step ", i, " has too many rows");
+      if (most > kMostExtent) return Bad("step ", i, " has too many rows, or too great a depth");
     }
     const Slot* slot[3];
     for (int j = 0; j < 3; ++j) slot[j] = &plan_.slots[s.slots[j]];
