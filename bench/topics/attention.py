@@ -1,4 +1,5 @@
-"""Causal attention, forward and backward, and greedy decoding with a cache that grows by one at every token.
+"""Causal attention, forward and backward; flex_attention, forward (Inductor has no backward of it on CPUs); and greedy
+decoding with a cache that grows by one at every token.
 
 Decoding's compiles: all that a process from an empty cache compiles until a decoding needs none, for each of its
 fragments (those that differ in nothing but sizes are one).
@@ -34,6 +35,28 @@ def attention(batch, length):
     return build
 
 
+def flex(sees):
+    def build(peer):
+        import torch
+        from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+        torch.manual_seed(0)
+        device = harness.device_of(peer)
+        q, k, v = torch.randn(3, 1, 8, 2048, 64).to(device)
+        mask = create_block_mask(sees, None, None, 2048, 2048, device=device)
+        attend = torch.compile(flex_attention)
+
+        @torch.no_grad()
+        def iteration():
+            output = attend(q, k, v, block_mask=mask)
+            harness.finish(peer)
+            return output
+
+        return iteration
+
+    return build
+
+
 def decode(peer):
     """Batch 1: each token is chosen from the last one's logits, which is a read."""
     import torch
@@ -63,10 +86,15 @@ def decode(peer):
 
 
 WEIGHTS = ((3 * WIDTH, WIDTH), (WIDTH, WIDTH), (4 * WIDTH, WIDTH), (WIDTH, 4 * WIDTH))
+FLEX = {
+    "flex_attention, causal, B1 H8 T2048 D64": flex(lambda batch, head, i, j: i >= j),
+    "flex_attention, the last 256 positions": flex(lambda batch, head, i, j: (i >= j) & (i - j < 256)),
+}
 CASES = {
     "causal attention, B4 H8 T512 D64": attention(4, 512),
     "causal attention, B1 H8 T4096 D64": attention(1, 4096),
     "greedy decoding, 64 tokens": decode,
+    **FLEX,
 }
 
 
@@ -98,9 +126,10 @@ def compiles_row():
 
 def measure():
     rows = []
-    for name, bound, warm_up in zip(CASES, (0.7, None, 0.6), (10, 6, 12), strict=True):
-        times = harness.interleave("attention", name, ("tpu", "eager"), rounds=7, iterations=3, warm_up=warm_up)
-        rows += harness.rows_against(name, times, {"eager": bound})
+    for name, bound, warm_up in zip(CASES, (0.7, None, 0.6, 1.0, 1.0), (10, 6, 12, 20, 20), strict=True):
+        peer = "inductor" if name in FLEX else "eager"
+        times = harness.interleave("attention", name, ("tpu", peer), rounds=7, iterations=3, warm_up=warm_up)
+        rows += harness.rows_against(name, times, {peer: bound})
     return [*rows, compiles_row()]
 
 

@@ -120,7 +120,9 @@ Forward RunBlock(const Attention& a) {
   DType stored = a.value.dtype();
   Tensor output = Product(ir::Convert(weights, stored), a.value, stored, LeftOf(a));
   Shape rows(scores.dims().drop_back());
-  return {output, ir::Reshape(ir::Log(sum) + shift, rows)};
+  // As the CPU has it: 0 of rows that see nothing.
+  Tensor logsumexp = ir::Select(ir::Eq(sum, 0), 0, ir::Log(sum) + shift);
+  return {output, ir::Reshape(logsumexp, rows)};
 }
 Forward Run(AtenCall& c, const Attention& a) {
   const int64_t queries = a.query.size(-2), step = QueriesOfABlock(c, a);
@@ -143,7 +145,7 @@ Gradients DifferentiateBlock(const Attention& a, Tensor dy, Tensor output, Tenso
   DType compute = OpMath(a.query.dtype()), stored = a.query.dtype();
   Tensor scores = Scores(a, again);
   Tensor row = ir::Unsqueeze(ir::Convert(logsumexp, compute), -1);
-  Tensor weights = ir::Exp(scores - ir::Select(ir::Eq(row, -kInfinity), 0, row));  // zero in rows that see nothing
+  Tensor weights = ir::Exp(scores - row);  // zero in rows that see nothing, whose sum counts as 1
   Tensor rounded = ir::Convert(weights, stored), wide_dy = ir::Convert(dy, compute);
   Tensor delta = ir::Sum(wide_dy * ir::Convert(output, compute), {dy.rank() - 1}, true);
   Tensor dscores = weights * (ProductTransposed(dy, a.value, compute, ResultOf(a)) - delta);

@@ -451,6 +451,24 @@ struct DotOfTurnedCast : mlir::OpRewritePattern<DotOp> {
   }
 };
 
+// dot(convert(a), convert(b)) of bf16 in f32: products of bf16 are exact in f32, in which they are added up anyway.
+struct DotOfWidened : mlir::OpRewritePattern<DotOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(DotOp op, PatternRewriter& rewriter) const override {
+    Value narrow[2];
+    for (mlir::OpOperand& operand : op->getOpOperands()) {
+      auto convert = operand.get().getDefiningOp<ConvertOp>();
+      if (!convert || !convert.getType().getElementType().isF32() ||
+          !TensorTypeOf(convert.getX()).getElementType().isBF16()) {
+        return failure();
+      }
+      narrow[operand.getOperandNumber()] = convert.getX();
+    }
+    rewriter.modifyOpInPlace(op, [&] { op->setOperands(narrow); });
+    return success();
+  }
+};
+
 // One number into one number: slices are equal throughout, and one element of each is computed.
 struct ScatterOfSplats : mlir::OpRewritePattern<ScatterRowsOp> {
   using OpRewritePattern::OpRewritePattern;
@@ -498,7 +516,7 @@ void ScatterRowsOp::getCanonicalizationPatterns(mlir::RewritePatternSet& pattern
   patterns.add<ScatterOfSplats>(context);
 }
 void DotOp::getCanonicalizationPatterns(mlir::RewritePatternSet& patterns, mlir::MLIRContext* context) {
-  patterns.add<DotOfTranspose, DotOfTurnedCast>(context);
+  patterns.add<DotOfTranspose, DotOfTurnedCast, DotOfWidened>(context);
 }
 
 }  // namespace tpu::ir

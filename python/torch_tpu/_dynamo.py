@@ -253,23 +253,17 @@ def _check_registrations(module):
 
 
 def _autocast_flex_attention(module):
+    """Of its operands alone: scores stay in their precision."""
     import torch
 
-    operator = module.flex_attention
-    operator.py_impl(torch._C.DispatchKey.AutocastPrivateUse1)(autocast_to_its_operands(operator))
+    attention = module.flex_attention
 
-
-def autocast_to_its_operands(attention):
-    """An attention whose scores autocast leaves in their precision."""
-    import torch
-
+    @attention.py_impl(torch._C.DispatchKey.AutocastPrivateUse1)
     def autocast(query, key, value, *arguments):
         if torch.is_autocast_enabled("tpu"):
             query, key, value = (t.to(torch.get_autocast_dtype("tpu")) for t in (query, key, value))
         with torch.autocast("tpu", enabled=False):
             return attention(query, key, value, *arguments)
-
-    return autocast
 
 
 _ON_IMPORT = {

@@ -17,12 +17,10 @@ from torch._dynamo import graph_bytecode_inputs
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import default_partition
 from torch._guards import TracingContext
-from torch._higher_order_ops.flex_attention import flex_attention, sdpa_dense
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, is_nested_int
 from torch.utils._pytree import tree_leaves
 
-from torch_tpu import _C
-from torch_tpu._dynamo import autocast_to_its_operands
+from torch_tpu import _C, _flex_attention
 from torch_tpu._numbers import DECOMPOSITIONS
 
 # Their plain implementations call their graphs with ordinary tensors, so that anything callable may stand in.
@@ -42,8 +40,6 @@ def tpu(gm, example_inputs, *, mode=None, options=None):
     def forward_compiler(graph, inputs):
         _donate_nothing()
         return compiler(graph, inputs)
-
-    _spell_out_flex_attention(gm)
 
     backend = aot_autograd(
         fw_compiler=forward_compiler,
@@ -66,13 +62,6 @@ def _donate_nothing():
         metadata.bw_donated_idxs.clear()  # a list that AOTAutograd's other descriptions of the graph share
 
 
-def _spell_out_flex_attention(gm):
-    """As PyTorch computes it eagerly: all scores, in operators of which AOTAutograd makes the derivative, too."""
-    for node in gm.graph.nodes:
-        if node.target is flex_attention:
-            node.target = autocast_to_its_operands(sdpa_dense)
-
-
 def _store_no_stream_unless_named(gm):
     """Dynamo has every call begin with storing the current stream, in case that the graph names it: a sixth of a small
     call. Where it doesn't, there is nothing to store (Dynamo looks once the backend has returned)."""
@@ -92,6 +81,7 @@ def _names_stream(node):
 
 def _compiled(gm, wait):
     """The graph as a function of the list of its inputs, which it empties."""
+    _flex_attention.spell_out(gm)
     if _hold_to_traced_strides(gm.graph):
         gm.recompile()
     for name in _regions(gm):

@@ -92,6 +92,19 @@ func.func @dot_of_turned_cast(%a: tensor<2x3xf32>, %b: tensor<4x3xi8>) -> tensor
   return %2 : tensor<2x4xf32>
 }
 
+// Products of bf16 are exact in f32; one beside f32 is widened.
+// CHECK-LABEL: @dot_of_widened
+// CHECK: tpu.dot %arg0, %arg1 batch [] x [] contract [1] x [1] : (tensor<2x3xbf16>, tensor<4x3xbf16>) -> tensor<2x4xf32>
+// CHECK-NEXT: tpu.dot {{.*}} : (tensor<2x4xf32>, tensor<4x3xf32>) -> tensor<2x3xf32>
+func.func @dot_of_widened(%a: tensor<2x3xbf16>, %b: tensor<4x3xbf16>) -> tensor<2x3xf32> {
+  %0 = tpu.convert %a : (tensor<2x3xbf16>) -> tensor<2x3xf32>
+  %1 = tpu.convert %b : (tensor<4x3xbf16>) -> tensor<4x3xf32>
+  %2 = tpu.transpose %1 [1, 0] : (tensor<4x3xf32>) -> tensor<3x4xf32>
+  %3 = tpu.dot %0, %2 batch [] x [] contract [1] x [0] : (tensor<2x3xf32>, tensor<3x4xf32>) -> tensor<2x4xf32>
+  %4 = tpu.dot %3, %1 batch [] x [] contract [1] x [0] : (tensor<2x4xf32>, tensor<4x3xf32>) -> tensor<2x3xf32>
+  return %4 : tensor<2x3xf32>
+}
+
 // CHECK-LABEL: @transpose_of_dot
 // CHECK-NEXT: tpu.dot %arg1, %arg0 batch [1] x [0] contract [2] x [2] : (tensor<5x7x3xf32>, tensor<7x2x3xf32>) -> tensor<7x5x2xf32>
 // CHECK-NEXT: return

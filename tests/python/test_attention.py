@@ -5,7 +5,7 @@ import copy
 
 import pytest
 import torch
-from helpers import assert_same, on_both
+from helpers import assert_same, check, on_both
 from torch import nn
 
 BATCH, LENGTH, WIDTH, HEADS = 2, 6, 16, 2
@@ -229,3 +229,12 @@ def test_masks_that_do_not_fit(kind, shape):
         return str(error.value).splitlines()[0]
 
     assert refused("cpu") == refused("tpu")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rows_that_see_nothing(dtype):
+    """Compiled forward and op-by-op backward go together, and the reverse: what one gives is the other's."""
+    q, k, v = torch.randn(3, 1, 2, 40, 16, dtype=dtype)
+    mask = torch.zeros(40, 40, dtype=dtype).masked_fill(torch.arange(40)[:, None] % 8 == 5, -torch.inf)
+    attend = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    check(lambda q, k, v, mask: attend(q, k, v, attn_mask=mask), q, k, v, mask)

@@ -4,7 +4,6 @@ import pytest
 import torch
 from helpers import assert_same, compiled
 from torch.nn import functional as F
-from torch.nn.attention import flex_attention as flex
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
@@ -95,42 +94,3 @@ def test_loop_bodies_are_captured(metrics):
     found = metrics()
     assert found["graph_calls"] - before >= 51 + 50  # condition and body
     assert found["graph_calls_uncaptured"] == 0
-
-
-def attend(q, k, v, slopes):
-    """With scores changed by how far apart two positions are, of which each sees those before it."""
-
-    def farther(score, batch, head, i, j):
-        return score - slopes[head] * (i - j)
-
-    sees = flex.create_block_mask(lambda batch, head, i, j: i >= j, None, None, 128, 128, device=q.device)
-    return flex.flex_attention(q, k, v, score_mod=farther, block_mask=sees)
-
-
-@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-@pytest.mark.parametrize("wrap", [lambda f: f, torch.compile], ids=["eager", "compiled"])
-def test_flex_attention(wrap):
-    q, k, v = torch.randn(3, 2, 4, 128, 8)
-    slopes = torch.rand(4)
-    apart = torch.arange(128)[:, None] - torch.arange(128)
-    wanted = [t.clone().requires_grad_() for t in (q, k, v, slopes)]
-    scores = wanted[0] @ wanted[1].mT / 8**0.5 - wanted[3][:, None, None] * apart
-    expected = scores.masked_fill(apart < 0, -torch.inf).softmax(-1) @ wanted[2]
-    expected.pow(2).sum().backward()
-    given = [t.to("tpu").requires_grad_() for t in (q, k, v, slopes)]
-    found = wrap(attend)(*given)
-    found.pow(2).sum().backward()
-    torch.testing.assert_close(found.cpu(), expected)
-    for a, b in zip(given, wanted, strict=True):
-        torch.testing.assert_close(a.grad.cpu(), b.grad, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-@pytest.mark.parametrize("wrap", [lambda f: f, torch.compile], ids=["eager", "compiled"])
-def test_flex_attention_under_autocast(wrap):
-    q, k, v = torch.randn(3, 1, 2, 128, 8, device="tpu")
-    slopes = torch.rand(2, device="tpu")
-    expected = attend(*(t.bfloat16() for t in (q, k, v)), slopes)
-    with torch.autocast("tpu", torch.bfloat16):
-        found = wrap(attend)(q, k, v, slopes)
-    torch.testing.assert_close(found, expected)
