@@ -7,6 +7,7 @@ import pytest
 import torch
 from helpers import assert_same, check, on_both
 from torch import nn
+from torch.nn.attention.varlen import AuxRequest, varlen_attn, varlen_attn_out
 
 BATCH, LENGTH, WIDTH, HEADS = 2, 6, 16, 2
 
@@ -238,3 +239,75 @@ def test_rows_that_see_nothing(dtype):
     mask = torch.zeros(40, 40, dtype=dtype).masked_fill(torch.arange(40)[:, None] % 8 == 5, -torch.inf)
     attend = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
     check(lambda q, k, v, mask: attend(q, k, v, attn_mask=mask), q, k, v, mask)
+
+
+def bounds(lengths, device="tpu"):
+    return torch.tensor([0, *lengths]).cumsum(0).int().to(device)
+
+
+def each_alone(q, k, v, queries, keys, window):
+    """Attention of packed sequences and the logarithms of its sums: one sequence after another, in plain operators."""
+    outputs, sums = [], []
+    for one, its_keys, its_values in zip(q.split(queries), k.split(keys), v.split(keys), strict=True):
+        groups = one.size(1) // its_keys.size(1)
+        scores = torch.einsum("ihd,jhd->hij", one, its_keys.repeat_interleave(groups, 1)) / one.size(-1) ** 0.5
+        rows, columns = scores.shape[1:]
+        distance = torch.arange(columns) - torch.arange(rows)[:, None] - (columns - rows)
+        hidden = (distance > window[1]) & (window[1] >= 0) | (distance < -window[0]) & (window[0] >= 0)
+        scores = scores.masked_fill(hidden, -torch.inf)
+        nothing = hidden.all(1)[:, None]
+        weights = scores.masked_fill(nothing, 0).softmax(-1).masked_fill(nothing, 0)
+        outputs.append(torch.einsum("hij,jhd->ihd", weights, its_values.repeat_interleave(groups, 1)))
+        sums.append(scores.logsumexp(-1).masked_fill(nothing[:, 0], torch.inf))
+    return torch.cat(outputs), torch.cat(sums, 1)
+
+
+@pytest.mark.parametrize("window", [(-1, -1), (-1, 0), (3, 1)])
+@pytest.mark.parametrize("key_heads", [4, 2])
+@pytest.mark.parametrize("lengths", [([5, 3, 9], [5, 3, 9]), ([2, 7, 1], [6, 4, 5]), ([4, 0, 2], [4, 0, 2])])
+def test_attention_of_packed_sequences(lengths, key_heads, window):
+    torch.manual_seed(0)
+    queries, keys = lengths
+    inputs = [torch.randn(sum(n), heads, 16) for n, heads in ((queries, 4), (keys, key_heads), (keys, key_heads))]
+    here = [x.clone().requires_grad_() for x in inputs]
+    output, sums = each_alone(*here, queries, keys, window)
+    expected = output, sums, torch.autograd.grad(output.sin().sum(), here)
+
+    def found(attention, there):
+        output, sums = attention(*there)
+        return output, sums, torch.autograd.grad(output.sin().sum(), there)
+
+    def attention(*inputs):
+        options = {"window_size": window, "enable_gqa": key_heads != 4, "return_aux": AuxRequest(lse=True)}
+        return varlen_attn(*inputs, bounds(queries), bounds(keys), max(queries), max(keys), **options)
+
+    there = [x.to("tpu").requires_grad_() for x in inputs]
+    for _ in range(3):  # the last by compiled code
+        assert_same(expected, found(attention, there))
+        torch.tpu.wait_for_compiles()
+    torch._dynamo.reset()
+    assert_same(expected, found(torch.compile(attention, fullgraph=True), there))
+
+
+@torch.no_grad()
+def test_attention_of_packed_sequences_whose_keys_lie_in_pages():
+    torch.manual_seed(0)
+    lengths, page, table = [7, 3, 10], 4, torch.tensor([[3, 1, 0], [5, 0, 0], [7, 2, 9]], dtype=torch.int32)
+    query, *pools = torch.randn(3, 4, 8), torch.randn(12, page, 2, 8), torch.randn(12, page, 2, 8)
+    packed = [torch.cat([p[t.long()].flatten(0, 1)[:n] for t, n in zip(table, lengths, strict=True)]) for p in pools]
+    expected = each_alone(query, *packed, [1, 1, 1], lengths, (-1, 0))[0]
+    inputs = [x.to("tpu") for x in (query, *pools)]
+    sizes = bounds([1, 1, 1]), None, 1, 3 * page
+    options = {"window_size": (-1, 0), "enable_gqa": True, "block_table": table.to("tpu")}
+    options["seqused_k"] = torch.tensor(lengths, dtype=torch.int32, device="tpu")
+    assert_same(expected, varlen_attn(*inputs, *sizes, **options))
+    output = torch.empty_like(inputs[0])
+    varlen_attn_out(output, *inputs, *sizes, **options)
+    assert_same(expected, output)
+
+
+def test_attention_of_no_packed_sequences():
+    nothing = torch.empty(0, 4, 8, device="tpu", requires_grad=True)
+    output = varlen_attn(nothing, nothing, nothing, bounds([0]), bounds([0]), 0, 0)
+    output.sum().backward()
+    assert output.shape == nothing.grad.shape == (0, 4, 8)
