@@ -15,6 +15,7 @@ import operator
 import torch
 from torch._dynamo import graph_bytecode_inputs
 from torch._dynamo.backends.common import aot_autograd
+from torch._functorch import config as functorch_config
 from torch._functorch.partitioners import default_partition
 from torch._guards import TracingContext
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, is_nested_int
@@ -35,7 +36,11 @@ def tpu(gm, example_inputs, *, mode=None, options=None):
         raise ValueError(f"torch.compile(backend='tpu') has no options {sorted(options)}; it has 'wait'")
 
     def compiler(graph, _):
-        return _compiled(graph, wait)
+        if _to_be_saved():
+            from torch_tpu import _saved_graphs
+
+            return _saved_graphs.SavedGraph.of(graph, wait)
+        return compiled(graph, wait)
 
     def forward_compiler(graph, inputs):
         _donate_nothing()
@@ -52,6 +57,10 @@ def tpu(gm, example_inputs, *, mode=None, options=None):
     run = backend(gm, example_inputs)
     _store_no_stream_unless_named(gm)
     return run
+
+
+def _to_be_saved():
+    return functorch_config.bundled_autograd_cache or torch._dynamo.config.caching_precompile
 
 
 def _donate_nothing():
@@ -79,7 +88,7 @@ def _names_stream(node):
     return "stream" in node.meta.get("custom", {})
 
 
-def _compiled(gm, wait):
+def compiled(gm, wait):
     """The graph as a function of the list of its inputs, which it empties."""
     _flex_attention.spell_out(gm)
     if _hold_to_traced_strides(gm.graph):
@@ -232,7 +241,7 @@ class _Region(torch.nn.Module):
             graph = torch.fx.Graph()
             graph.output((graph.graph_copy(gm.graph, {}),))
             gm = torch.fx.GraphModule(gm, graph)
-        self._run = _compiled(gm, wait)
+        self._run = compiled(gm, wait)
 
     def forward(self, *inputs):
         results = self._run(list(inputs))
