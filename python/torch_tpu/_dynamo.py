@@ -266,7 +266,21 @@ def _autocast_flex_attention(module):
             return attention(query, key, value, *arguments)
 
 
+def _causal_attention_of_nested_tensors(module):
+    """Without a kernel for packed sequences PyTorch has none for it; whether there is one, it asks of CUDA."""
+    original = module.can_use_flash_attention
+
+    @functools.wraps(original)
+    def can_use_flash_attention(params, debug=False):
+        if params.query.device.type != "tpu":
+            return original(params, debug)
+        return params.is_causal and params.attn_mask is None and params.dropout == 0 and module.flash_sdp_enabled()
+
+    module.can_use_flash_attention = can_use_flash_attention
+
+
 _ON_IMPORT = {
+    "torch.nested._internal.sdpa": _causal_attention_of_nested_tensors,
     "torch._higher_order_ops.flex_attention": _autocast_flex_attention,
     "torch.nn.attention.flex_attention": _allow_flex_attention,
     "torch._subclasses.fake_impls": _infer_grouped_products,

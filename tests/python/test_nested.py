@@ -121,3 +121,26 @@ def test_training_by_attention_of_jagged_ones():
 def test_host_kernels_are_counted_by_name(metrics):
     nested("tpu").sum(-1, keepdim=True)
     assert torch.tpu.explain().host_kernels == {"aten::sum.dim_IntList": 1}
+
+
+def test_causal_attention_of_ragged_sequences():
+    """Against each sequence alone: PyTorch refuses it for nested tensors of the CPU."""
+    torch.manual_seed(0)
+    parts = [torch.randn(n, 16) for n in (5, 3, 9)]
+
+    def heads(x):
+        return x.unflatten(-1, (2, 8)).transpose(-2, -3)
+
+    def attention(x):
+        q = heads(x)
+        return F.scaled_dot_product_attention(q, q, q, is_causal=True).transpose(-2, -3).flatten(-2)
+
+    alone = [p.clone().requires_grad_() for p in parts]
+    expected = torch.cat([attention(p[None])[0] for p in alone])
+    expected.sin().sum().backward()
+    for function in (attention, torch.compile(attention, dynamic=True, fullgraph=True)):
+        there = torch.nested.nested_tensor(parts, layout=torch.jagged, device="tpu", requires_grad=True)
+        found = function(there).values()
+        found.sin().sum().backward()
+        assert_same(expected, found)
+        assert_same(torch.cat([p.grad for p in alone]), there.grad.values())
