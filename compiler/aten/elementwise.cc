@@ -20,16 +20,33 @@ Tensor Hypot(Tensor a, Tensor b) {
   return ir::Select(infinite, kInfinity, scaled);
 }
 
-Tensor SignBit(Tensor x) {
-  if (!IsFloat(x.dtype())) return IsSigned(x.dtype()) ? x < 0 : x.emitter().Constant(DType::kBool, 0, x.dims());
+// The bits of a float as a signed integer.
+Tensor Bits(Tensor x) {
   return ir::Bitcast(x, SizeOf(x.dtype()) == 8   ? DType::kInt64
                         : SizeOf(x.dtype()) == 4 ? DType::kInt32
-                                                 : DType::kInt16) < 0;
+                                                 : DType::kInt16);
+}
+
+Tensor SignBit(Tensor x) {
+  if (!IsFloat(x.dtype())) return IsSigned(x.dtype()) ? x < 0 : x.emitter().Constant(DType::kBool, 0, x.dims());
+  return Bits(x) < 0;
 }
 
 Tensor CopySign(Tensor magnitude, Tensor sign) {
   Tensor size = ir::Abs(magnitude);
   return ir::Select(SignBit(sign), -size, size);
+}
+
+// Floats of one sign lie as their bits do. Bits are compared, as a device may take the smallest floats as 0.
+Tensor NextAfter(Tensor x, Tensor toward) {
+  const Tensor from = Bits(x), to = Bits(toward);
+  const Tensor sign = x.emitter().Integer(from.dtype(), -1ll << (8 * SizeOf(x.dtype()) - 1));
+  const auto order = [&](Tensor bits) { return ir::Select(bits < 0, sign - bits, bits); };  // both zeros are 0
+  const Tensor here = order(from), there = order(to);
+  const Tensor step = ir::Select(ir::Eq(here < there, from < 0), from - 1, from + 1);
+  const Tensor next = ir::Bitcast(ir::Select(ir::Eq(here, 0), ir::Or(to & sign, 1), step), x.dtype());
+  const Tensor ordered = ir::Select(ir::Eq(here, there), toward, next);
+  return ir::Select(IsNan(x) | IsNan(toward), x + toward, ordered);
 }
 
 Tensor FloorDivide(Tensor a, Tensor b) {
@@ -258,6 +275,11 @@ void RegisterBinary(Registry& r) {
             [](Tensor x, Tensor y) { return ir::Select(IsNan(y), y, ir::Select(ir::Eq(x, 0), 0, x * ir::Log1p(y))); }));
   r.Add("aten::logaddexp", FloatBinary([](Tensor a, Tensor b) { return LogAddExp(a, b, M_E); }));
   r.Add("aten::logaddexp2", FloatBinary([](Tensor a, Tensor b) { return LogAddExp(a, b, 2); }));
+  r.Add("aten::nextafter", [](AtenCall& c) -> Result {
+    const DType type = c.promoted();  // of half types, too: the next number of their own
+    if (!IsFloat(type)) return Result::Decline();
+    return NextAfter(c.as(0, type), c.as(1, type));
+  });
   r.Add("aten::heaviside", Binary([](Tensor x, Tensor at_zero) {
           Tensor step = ir::Convert(x > 0, x.dtype());
           return ir::Select(ir::Eq(x, 0), at_zero, step);

@@ -64,6 +64,23 @@ def test_ldexp_beyond_the_range_of_the_power_alone(dtype):
     check(lambda x, e: (torch.ldexp(x, e), torch.ldexp(x, e.int()), x.ldexp_(e)), x, e)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_next_numbers(dtype):
+    limits = torch.finfo(dtype)
+    numbers = [0.0, -0.0, 1.0, -1.0, 3.5, limits.tiny, -limits.tiny, limits.max, limits.min]
+    x = torch.tensor([*numbers, float("inf"), float("-inf"), float("nan")], dtype=dtype)
+    smallest = torch.nextafter(x[:1], x[2:3])
+    x = torch.cat([x, smallest, -smallest])
+
+    def program(x):
+        y = torch.nextafter(x[:, None], x[None, :])
+        return y, y.signbit(), x.clone().nextafter_(x.flip(0))
+
+    torch.tpu.reset_metrics()
+    check(program, x)
+    assert "aten::nextafter" not in torch.tpu.explain().host_kernels
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_lerp_rounds_weights_that_are_tensors(dtype):
     start, end = torch.tensor([-700.0, 3.0, 11.0]).to(dtype), torch.tensor([900.0, 250.0, 11.5]).to(dtype)

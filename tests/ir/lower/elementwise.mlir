@@ -84,3 +84,15 @@ func.func @ldexp(%x: tensor<3xf16>, %e: tensor<3xi32>) -> tensor<3xf16> {
       : (tensor<3xf16>, tensor<3xi32>) -> tensor<3xf16>
   return %0 : tensor<3xf16>
 }
+
+// -----
+// nextafter: on bits, of the operands' own type.
+// CHECK-LABEL: @nextafter
+// CHECK: tpu.bitcast %{{.*}} : (tensor<3xbf16>) -> tensor<3xi16>
+// CHECK: tpu.bitcast %{{.*}} : (tensor<3xi16>) -> tensor<3xbf16>
+// CHECK-NOT: tpu.aten
+func.func @nextafter(%x: tensor<3xbf16>, %y: tensor<3xbf16>) -> tensor<3xbf16> {
+  %0 = tpu.aten "aten::nextafter"(%x, %y) [#tpu.tensor<0>, #tpu.tensor<1>] in bf16
+      : (tensor<3xbf16>, tensor<3xbf16>) -> tensor<3xbf16>
+  return %0 : tensor<3xbf16>
+}
