@@ -14,6 +14,7 @@ void RegisterScan(Registry& r);
 void RegisterMatmul(Registry& r);
 void RegisterConvolution(Registry& r);
 void RegisterFft(Registry& r);
+void RegisterLinalg(Registry& r);
 void RegisterSort(Registry& r);
 void RegisterShape(Registry& r);
 void RegisterFactory(Registry& r);

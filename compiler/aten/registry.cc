@@ -27,6 +27,7 @@ Registry MakeRegistry() {
   RegisterMatmul(r);
   RegisterConvolution(r);
   RegisterFft(r);
+  RegisterLinalg(r);
   RegisterSort(r);
   RegisterShape(r);
   RegisterFactory(r);

@@ -258,6 +258,10 @@ Tensor Dot(Tensor a, Tensor b, Ints a_batch, Ints b_batch, Ints a_contract, Ints
 }
 
 Tensor Fft(FftKind kind, Tensor x, Ints lengths) { return x.emitter().Make<FftOp>(kind, x.value(), lengths); }
+Tensor Cholesky(Tensor x) { return x.emitter().Make<CholeskyOp>(x.type(), x.value()); }
+Tensor TriangularSolve(Tensor a, Tensor b, bool upper, bool unit_diagonal) {
+  return a.emitter().Make<TriangularSolveOp>(b.type(), a.value(), b.value(), upper, unit_diagonal);
+}
 
 Tensor Conv(Tensor a, Tensor b, const ConvWindow& w, int64_t feature_groups, int64_t batch_groups, DType result,
             bool swapped) {

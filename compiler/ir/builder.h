@@ -200,6 +200,8 @@ std::pair<Tensor, Tensor> Sort(Tensor x, int64_t dim, bool descending);
 Tensor Dot(Tensor a, Tensor b, Ints a_batch, Ints b_batch, Ints a_contract, Ints b_contract, DType result,
            Triangle triangle = Triangle::none, bool again = false);
 Tensor Fft(FftKind kind, Tensor x, Ints lengths);
+Tensor Cholesky(Tensor x);
+Tensor TriangularSolve(Tensor a, Tensor b, bool upper, bool unit_diagonal);
 struct ConvWindow {
   Shape strides, low, high, base_dilation, dilation;
 };

@@ -100,6 +100,36 @@ def Tpu_FftOp : Tpu_InferredOp<"fft"> {
   let assemblyFormat = "$kind $x $lengths attr-dict `:` functional-type($x, results)";
 }
 
+def Tpu_CholeskyOp : Tpu_Op<"cholesky", [SameOperandsAndResultType]> {
+  let summary = "lower triangular factor L of matrices that are L times its adjoint";
+  let description = [{
+    Of the last two dims. What lies above the diagonal isn't read, and may be anything in the result. NaN, from where a
+    matrix is found not to be positive definite on or throughout. The embedded device calls a library instead.
+    C1. The last two dims are equal.
+    C2. Elements are of f32 or f64, or complex numbers of them.
+  }];
+  let arguments = (ins Tpu_Arithmetic:$x);
+  let results = (outs Tpu_Arithmetic:$result);
+  let assemblyFormat = "$x attr-dict `:` type($x)";
+  let hasVerifier = 1;
+}
+
+def Tpu_TriangularSolveOp : Tpu_Op<"triangular_solve"> {
+  let summary = "x of which a x = b, a being lower or upper triangular";
+  let description = [{
+    Of the last two dims. The rest of a isn't read, nor is its diagonal if it is all ones (unit_diagonal). The embedded
+    device calls a library instead.
+    C1. a is [batch.., n, n], b and the result [batch.., n, k].
+    C2. Elements are of f32 or f64, or complex numbers of them.
+  }];
+  let arguments = (ins Tpu_Arithmetic:$a, Tpu_Arithmetic:$b, UnitAttr:$upper, UnitAttr:$unit_diagonal);
+  let results = (outs Tpu_Arithmetic:$result);
+  let assemblyFormat = [{
+    $a `,` $b (`upper` $upper^)? (`unit` $unit_diagonal^)? attr-dict `:` functional-type(operands, $result)
+  }];
+  let hasVerifier = 1;
+}
+
 def Tpu_ScanOp : Tpu_Op<"scan", [SameOperandsAndResultType]> {
   let summary = "inclusive running combination along `dim`";
   let description = [{

@@ -178,6 +178,31 @@ LogicalResult DotOp::verify() {
   return success();
 }
 
+static bool IsOfMatrices(mlir::Type element) {
+  if (auto complex = mlir::dyn_cast<mlir::ComplexType>(element)) element = complex.getElementType();
+  return element.isF32() || element.isF64();
+}
+
+LogicalResult CholeskyOp::verify() {
+  auto shape = TensorTypeOf(getX()).getShape();
+  if (shape.size() < 2 || shape.back() != shape[shape.size() - 2]) return emitOpError("C1: matrices must be square");
+  if (!IsOfMatrices(getX().getType().getElementType())) return emitOpError("C2: elements must be of f32 or f64");
+  return success();
+}
+
+LogicalResult TriangularSolveOp::verify() {
+  auto a = TensorTypeOf(getA()), b = TensorTypeOf(getB());
+  const int64_t rank = a.getRank();
+  if (rank < 2 || a.getShape().drop_back() != b.getShape().drop_back() ||
+      a.getDimSize(rank - 1) != a.getDimSize(rank - 2) || TensorTypeOf(getResult()) != b) {
+    return emitOpError("C1: matrices must be square, and of as many rows as what they are solved for");
+  }
+  if (a.getElementType() != b.getElementType() || !IsOfMatrices(a.getElementType())) {
+    return emitOpError("C2: elements must be of f32 or f64");
+  }
+  return success();
+}
+
 LogicalResult ConvOp::verify() {
   auto lhs = TensorTypeOf(getLhs()), rhs = TensorTypeOf(getRhs()), result = TensorTypeOf(getResult());
   const int64_t rank = lhs.getRank(), features = getFeatureGroups(), batches = getBatchGroups();

@@ -139,6 +139,17 @@ Val Fft(Emission& e, ir::FftOp op) {
                              ">, fft_length = ", Array(op.getLengths())));
 }
 
+Val Cholesky(Emission& e, ir::CholeskyOp op) {
+  return e.w.Op("cholesky", {e.Of(op.getX())}, ir::TensorTypeOf(op.getResult()), "lower = true");
+}
+
+Val TriangularSolve(Emission& e, ir::TriangularSolveOp op) {
+  const auto text = [](bool flag) { return flag ? "true" : "false"; };
+  return e.w.Op("triangular_solve", {e.Of(op.getA()), e.Of(op.getB())}, ir::TensorTypeOf(op.getResult()),
+                absl::StrCat("left_side = true, lower = ", text(!op.getUpper()), ", unit_diagonal = ",
+                             text(op.getUnitDiagonal()), ", transpose_a = #stablehlo<transpose NO_TRANSPOSE>"));
+}
+
 // A list over the last dims as one over all of them.
 Dims OverAll(Ints last, int64_t rank, int64_t rest) {
   Dims all(rank - static_cast<int64_t>(last.size()), rest);
@@ -195,6 +206,9 @@ bool EmitReduction(Emission& e, mlir::Operation* op) {
       .Case<ir::DotOp>([&](ir::DotOp o) { return e.Set(o.getResult(), Dot(e, o)), true; })
       .Case<ir::ConvOp>([&](ir::ConvOp o) { return e.Set(o.getResult(), Conv(e, o)), true; })
       .Case<ir::FftOp>([&](ir::FftOp o) { return e.Set(o.getResult(), Fft(e, o)), true; })
+      .Case<ir::CholeskyOp>([&](ir::CholeskyOp o) { return e.Set(o.getResult(), Cholesky(e, o)), true; })
+      .Case<ir::TriangularSolveOp>(
+          [&](ir::TriangularSolveOp o) { return e.Set(o.getResult(), TriangularSolve(e, o)), true; })
       .Case<ir::WindowReduceOp>([&](ir::WindowReduceOp o) { return e.Set(o.getResult(), Window(e, o)), true; })
       .Case<ir::ScanOp>([&](ir::ScanOp o) { return e.Set(o.getResult(), Scan(e, o)), true; })
       .Case<ir::SortOp>([&](ir::SortOp o) { return Sort(e, o), true; })

@@ -87,6 +87,27 @@ func.func @scan(%x: tensor<3xi1>) -> tensor<3xi1> {
 }
 
 // -----
+func.func @cholesky(%x: tensor<2x4xf32>) -> tensor<2x4xf32> {
+  // expected-error @+1 {{C1: matrices must be square}}
+  %0 = tpu.cholesky %x : tensor<2x4xf32>
+  return %0 : tensor<2x4xf32>
+}
+
+// -----
+func.func @triangular_solve(%a: tensor<2x4x4xf32>, %b: tensor<4x3xf32>) -> tensor<4x3xf32> {
+  // expected-error @+1 {{C1: matrices must be square, and of as many rows as what they are solved for}}
+  %0 = tpu.triangular_solve %a, %b : (tensor<2x4x4xf32>, tensor<4x3xf32>) -> tensor<4x3xf32>
+  return %0 : tensor<4x3xf32>
+}
+
+// -----
+func.func @triangular_solve_element(%a: tensor<4x4xbf16>, %b: tensor<4x3xbf16>) -> tensor<4x3xbf16> {
+  // expected-error @+1 {{C2: elements must be of f32 or f64}}
+  %0 = tpu.triangular_solve %a, %b : (tensor<4x4xbf16>, tensor<4x3xbf16>) -> tensor<4x3xbf16>
+  return %0 : tensor<4x3xbf16>
+}
+
+// -----
 func.func @fft_size(%x: tensor<2x4xcomplex<f32>>) -> tensor<2x6xf32> {
   // expected-error @+2 {{C1: lengths must be the operand's sizes, or what halves of them come from}}
   // expected-error @+1 {{failed to infer returned types}}

@@ -88,6 +88,17 @@ func.func @sorted(%x: tensor<8xf32>) -> (tensor<8xf32>, tensor<8xi64>) {
   return %0, %1 : tensor<8xf32>, tensor<8xi64>
 }
 
+// CHECK-LABEL: module @matrices
+// CHECK: "stablehlo.cholesky"({{.*}}) {lower = true} : (tensor<2x3x3xf32>) -> tensor<2x3x3xf32>
+// CHECK: "stablehlo.triangular_solve"({{.*}}) {left_side = true, lower = true, unit_diagonal = false, transpose_a = #stablehlo<transpose NO_TRANSPOSE>} : (tensor<2x3x3xf32>, tensor<2x3x4xf32>) -> tensor<2x3x4xf32>
+// CHECK: "stablehlo.triangular_solve"({{.*}}) {left_side = true, lower = false, unit_diagonal = true
+func.func @matrices(%a: tensor<2x3x3xf32>, %b: tensor<2x3x4xf32>) -> tensor<2x3x4xf32> {
+  %0 = tpu.cholesky %a : tensor<2x3x3xf32>
+  %1 = tpu.triangular_solve %0, %b : (tensor<2x3x3xf32>, tensor<2x3x4xf32>) -> tensor<2x3x4xf32>
+  %2 = tpu.triangular_solve %a, %1 upper unit : (tensor<2x3x3xf32>, tensor<2x3x4xf32>) -> tensor<2x3x4xf32>
+  return %2 : tensor<2x3x4xf32>
+}
+
 // CHECK-LABEL: module @fft
 // CHECK: "stablehlo.fft"({{.*}}) {fft_type = #stablehlo<fft_type RFFT>, fft_length = array<i64: 3, 6>} : (tensor<2x3x6xf32>) -> tensor<2x3x4xcomplex<f32>>
 // CHECK: "stablehlo.fft"({{.*}}) {fft_type = #stablehlo<fft_type FFT>, fft_length = array<i64: 4>}

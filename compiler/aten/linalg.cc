@@ -1,0 +1,97 @@
+// Factors of matrices and solutions by them, for devices that have them: where host kernels run in place, a library's
+// do.
+#include "compiler/aten/families.h"
+#include "compiler/aten/maths.h"
+#include "compiler/aten/registry.h"
+
+namespace tpu::aten {
+namespace {
+
+Tensor Transposed(Tensor x) {
+  Shape order;
+  for (int64_t d = 0; d < x.rank(); ++d) order.push_back(d);
+  std::swap(order[x.rank() - 1], order[x.rank() - 2]);
+  return ir::Transpose(x, order);
+}
+Tensor Adjoint(Tensor x) {
+  x = Transposed(x);
+  return IsComplex(x.dtype()) ? ir::Complex(ir::Real(x), -ir::Imaginary(x)) : x;
+}
+
+// Where each element of the matrices stands: its row, or its column.
+Tensor Rows(Tensor x) { return x.emitter().Iota(DType::kInt32, x.dims(), x.rank() - 2); }
+Tensor Columns(Tensor x) { return x.emitter().Iota(DType::kInt32, x.dims(), x.rank() - 1); }
+
+Tensor Zeros(Tensor x) { return x.emitter().Constant(x.dtype(), 0, x.dims()); }
+Tensor Eye(Tensor x) { return ir::Convert(ir::Eq(Rows(x), Columns(x)), x.dtype()); }
+
+// With these rows and columns, of a batch that a matrix may be shared by.
+Tensor OfBatch(Tensor x, Ints result) {
+  Shape sizes(result.drop_back(2));
+  sizes.append({x.size(-2), x.size(-1)});
+  return ir::BroadcastTo(x, sizes);
+}
+
+Tensor Solved(Tensor a, Tensor b, bool upper, bool unit, Ints result) {
+  if (a.elements() * b.elements() == 0) return a.emitter().Constant(b.dtype(), 0, result);
+  return ir::TriangularSolve(OfBatch(a, result), OfBatch(b, result), upper, unit);
+}
+
+// By the lower triangular factor.
+Tensor SolvedTwice(Tensor factor, Tensor b, Ints result) {
+  return Solved(Adjoint(factor), Solved(factor, b, false, false, result), true, false, result);
+}
+
+// (x, upper, check_errors) -> the factor, and the order of the first minor that isn't positive definite, or 0
+Result Cholesky(AtenCall& c) {
+  const bool upper = c.boolean(1);
+  const Tensor x = upper ? Adjoint(c.tensor(0)) : c.tensor(0);
+  if (c.boolean(2)) return Result::Decline();
+  if (x.elements() == 0) return {x, c.emitter().Constant(DType::kInt32, 0, c.result_dims(1))};
+  const Tensor row = Rows(x), column = Columns(x), factor = ir::Cholesky(x);
+  const int64_t n = x.size(-1), last = x.rank() - 1;
+  const Tensor size = IsComplex(x.dtype()) ? ir::Real(factor) : factor;
+  const Tensor fails = IsNan(size) & ir::Eq(row, column);
+  const Tensor first = ir::Reduce(ir::ReduceKind::min, ir::Select(fails, row + 1, n + 1), {last - 1, last}, false);
+  const Tensor lower = ir::Select(column <= row, factor, Zeros(x));
+  return {upper ? Adjoint(lower) : lower, ir::Select(first > n, 0, first)};
+}
+
+Result SolveTriangular(AtenCall& c) {  // (a, b, upper, left, unit diagonal)
+  Tensor a = c.tensor(0), b = c.tensor(1);
+  Shape result(c.result_dims());
+  const bool upper = c.boolean(2), unit = c.boolean(4);
+  if (c.boolean(3, true)) return Solved(a, b, upper, unit, result);
+  std::swap(result[result.size() - 1], result[result.size() - 2]);
+  return Transposed(Solved(Transposed(a), Transposed(b), !upper, unit, result));
+}
+
+Result SolveTriangularOnce(AtenCall& c) {  // (b, a, upper, transposed, unit diagonal) -> the solution, a
+  const Tensor b = c.tensor(0), a = c.tensor(1);
+  const bool upper = c.boolean(2, true), turned = c.boolean(3);
+  return {Solved(turned ? Transposed(a) : a, b, upper != turned, c.boolean(4), c.result_dims()),
+          ir::BroadcastTo(a, c.result_dims(1))};
+}
+
+Result SolveByFactor(AtenCall& c) {  // (b, factor, upper)
+  const Tensor b = c.tensor(0), factor = c.tensor(1);
+  return SolvedTwice(c.boolean(2) ? Adjoint(factor) : factor, b, c.result_dims());
+}
+
+Result InverseByFactor(AtenCall& c) {  // (factor, upper)
+  const Tensor factor = c.tensor(0);
+  return SolvedTwice(c.boolean(1) ? Adjoint(factor) : factor, Eye(factor), factor.dims());
+}
+
+}  // namespace
+
+void RegisterLinalg(Registry& r) {
+  constexpr unsigned kOfMatrices = kAnyElement | kHostKernelFirst;
+  r.Add("aten::linalg_cholesky_ex", Cholesky, kOfMatrices);
+  r.Add("aten::linalg_solve_triangular", SolveTriangular, kOfMatrices);
+  r.Add("aten::triangular_solve", SolveTriangularOnce, kOfMatrices);
+  r.Add("aten::_cholesky_solve_helper", SolveByFactor, kOfMatrices);
+  r.Add("aten::cholesky_inverse", InverseByFactor, kOfMatrices);
+}
+
+}  // namespace tpu::aten
