@@ -33,9 +33,7 @@ def spell_out(gm):
     """Has attentions in the graph, forward and backward, run in blocks where they are met."""
     for node in gm.graph.nodes:
         if node.target is flex_attention:
-            plain = _keeps_scores(gm, node.args[3], node.args[7]) and not any(
-                n.args[1] == 2 and n.users for n in node.users
-            )
+            plain = _keeps_scores(gm, node.args[3], node.args[7]) and all(n.args[1] < 2 for n in node.users)
             node.target = _forward(_ranges(gm, node, node.args[4][-1]), plain)
         elif node.target is flex_attention_backward:
             plain = _keeps_scores(gm, node.args[7], node.args[12]) and node.args[6] is None
