@@ -10,6 +10,7 @@ void RegisterElementwise(Registry& r);
 void RegisterActivation(Registry& r);
 void RegisterCompare(Registry& r);
 void RegisterReduce(Registry& r);
+void RegisterDistance(Registry& r);
 void RegisterScan(Registry& r);
 void RegisterMatmul(Registry& r);
 void RegisterConvolution(Registry& r);

@@ -24,6 +24,8 @@ struct Moments {
   Tensor mean, squares;
 };
 Moments MomentsAlong(Tensor x, Ints dims);
+// The norm over `dims`, kept as size 1.
+Tensor VectorNorm(Tensor x, double order, Ints dims);
 Shape AllDims(Tensor x);
 // Dims 0 .. rank-1 but those listed.
 Shape OtherDims(int64_t rank, Ints dims);

@@ -33,6 +33,15 @@ Shape OtherDims(int64_t rank, Ints dims) {
   return others;
 }
 
+Tensor VectorNorm(Tensor x, double order, Ints dims) {
+  Tensor size = ir::Abs(x);
+  if (order == 2) return ir::Sqrt(ir::Sum(x * x, dims, true));
+  if (order == 1) return ir::Sum(size, dims, true);
+  if (order == 0) return ir::Sum(ir::Convert(ir::Ne(x, 0), x.dtype()), dims, true);
+  if (std::isinf(order)) return ir::Reduce(order > 0 ? ReduceKind::max : ReduceKind::min, size, dims, true);
+  return ir::Pow(ir::Sum(PowStatic(size, order, size.dtype()), dims, true), 1 / order);
+}
+
 namespace {
 
 // The operand in the type that a sum into the result's type is done in.
@@ -100,15 +109,6 @@ Lowering Variance(bool root, bool with_mean) {
     if (!with_mean) return Dropped(variance, c);
     return {Dropped(variance, c), Dropped(m.mean, c, 1)};
   };
-}
-
-Tensor VectorNorm(Tensor x, double order, Ints dims) {
-  Tensor size = ir::Abs(x);
-  if (order == 2) return ir::Sqrt(ir::Sum(x * x, dims, true));
-  if (order == 1) return ir::Sum(size, dims, true);
-  if (order == 0) return ir::Sum(ir::Convert(ir::Ne(x, 0), x.dtype()), dims, true);
-  if (std::isinf(order)) return ir::Reduce(order > 0 ? ReduceKind::max : ReduceKind::min, size, dims, true);
-  return ir::Pow(ir::Sum(PowStatic(size, order, size.dtype()), dims, true), 1 / order);
 }
 
 Lowering Norm(int order, int dims) {

@@ -23,6 +23,7 @@ Registry MakeRegistry() {
   RegisterRecurrent(r);
   RegisterCompare(r);
   RegisterReduce(r);
+  RegisterDistance(r);
   RegisterScan(r);
   RegisterMatmul(r);
   RegisterConvolution(r);

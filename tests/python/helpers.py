@@ -101,3 +101,12 @@ def run_python(program, environment=None, timeout=240, expect=0):
     if expect is not None:
         assert done.returncode == expect, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done
+
+
+def check_compiled(function, *arguments, **tolerances):
+    """check, and nothing runs on the host once it is compiled."""
+    check(function, *arguments, **tolerances)
+    before = torch.tpu.metrics()["host_kernel_calls"]
+    on_both(function, *arguments)
+    torch.tpu.synchronize()
+    assert torch.tpu.metrics()["host_kernel_calls"] == before, torch.tpu.explain().host_kernels

@@ -1,0 +1,52 @@
+"""Distances between rows of every order, and their gradients: lowered, and against the CPU's kernels."""
+
+import pytest
+import torch
+from helpers import check_compiled
+
+ORDERS = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, torch.inf]
+
+
+def rows(*dims, dtype=torch.float32):
+    """Some are equal, and some of their elements."""
+    x = torch.randn(*dims, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(dtype)
+    x[..., -1, :] = x[..., 0, :]
+    x[..., 0] = 0.5
+    return x
+
+
+def with_gradients(distances):
+    def program(*tensors):
+        tensors = [t.requires_grad_() for t in tensors]
+        d = distances(*tensors)
+        weights = torch.arange(d.numel(), dtype=d.dtype, device=d.device).view(d.shape) % 7 - 2
+        return d.detach(), *torch.autograd.grad((d * weights).sum(), tensors)
+
+    return program
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("p", ORDERS)
+@pytest.mark.parametrize("columns", [3, 40])
+def test_distances(columns, p, dtype):
+    def distances(a, b):
+        return torch.cdist(a, b, p, "donot_use_mm_for_euclid_dist")
+
+    a, b = rows(2, 1, 9, columns, dtype=dtype), rows(3, 9, columns, dtype=dtype)[:, :7]
+    near = {"rtol": 5e-5, "atol": 1e-3} if p < 1 and dtype == torch.float32 else {}  # large terms of both signs
+    check_compiled(with_gradients(distances), a, b, **near)
+    check_compiled(with_gradients(lambda x: torch.pdist(x, p)), b[0], **near)
+
+
+@pytest.mark.parametrize("p", ORDERS)
+def test_without_rows_or_columns(p):
+    for a, b in (((0, 3), (2, 3)), ((2, 3), (0, 3)), ((2, 0), (3, 0)), ((0, 2, 3), (0, 4, 3))):
+        check_compiled(with_gradients(lambda x, y: torch.cdist(x, y, p)), torch.ones(a), torch.ones(b))
+    for dims in ((1, 3), (2, 3), (4, 0)):  # of no rows, the CPU's gradients end the process
+        check_compiled(with_gradients(lambda x: torch.pdist(x, p)), torch.ones(dims))
+
+
+def test_half_types_are_refused():
+    for device in ("cpu", "tpu"):
+        with pytest.raises(RuntimeError, match="not implemented for 'Half'"):
+            torch.cdist(torch.ones(2, 3, dtype=torch.half, device=device), torch.ones(2, 3, device=device).half(), 1).cpu()
