@@ -96,6 +96,12 @@ Tensor Lerp(Tensor start, Tensor end, Tensor weight) {
 
 Tensor XLogY(Tensor x, Tensor y) { return ir::Select(IsNan(y), y, ir::Select(ir::Eq(x, 0), 0, x * ir::Log(y))); }
 
+Tensor LogAddExp(Tensor a, Tensor b, double base) {
+  Tensor greater = ir::Max(a, b), apart = -ir::Abs(a - b);
+  Tensor sum = greater + (base == 2 ? ir::Log2(1.0 + ir::Exp2(apart)) : ir::Log1p(ir::Exp(apart)));
+  return ir::Select(ir::Eq(a, b) & ir::Not(IsFinite(a)), a, sum);
+}
+
 namespace {
 
 using UnaryFunction = Tensor (*)(Tensor);
@@ -183,12 +189,6 @@ Result NanToNum(AtenCall& c) {
   Tensor y = ir::Select(IsNan(x), c.as(1, x.dtype(), 0), x);
   y = ir::Select(ir::Eq(x, infinity), c.as(2, x.dtype(), greatest), y);
   return ir::Select(ir::Eq(x, -infinity), c.as(3, x.dtype(), -greatest), y);
-}
-
-Tensor LogAddExp(Tensor a, Tensor b, double base) {
-  Tensor greater = ir::Max(a, b), apart = -ir::Abs(a - b);
-  Tensor sum = greater + (base == 2 ? ir::Log2(1.0 + ir::Exp2(apart)) : ir::Log1p(ir::Exp(apart)));
-  return ir::Select(ir::Eq(a, b) & ir::Not(IsFinite(a)), a, sum);
 }
 
 Tensor Sinc(Tensor x) {
