@@ -320,9 +320,14 @@ at::Tensor PhiloxCall::Multinomial() const {  // (p, count, replacement)
   TORCH_CHECK(p.ge(0).logical_and_(p.lt(std::numeric_limits<double>::infinity())).all().item<bool>(),
               "probability tensor contains either `inf`, `nan` or element < 0");
   TORCH_CHECK(p.sum(-1).gt(0).all().item<bool>(), "invalid multinomial distribution (sum of probabilities <= 0)");
+  const int64_t count = call_.results[0].dims.back();
+  if (Number(2, 0) != 0 && count > 1) {
+    const at::Tensor sums = p.div(p.amax(-1, true)).mul_(0x1p38).to(c10::kLong).cumsum(-1), total = sums.narrow(-1, -1, 1);
+    const at::Tensor drawn = Uniform(c10::kDouble).mul_(total.to(c10::kDouble)).to(c10::kLong);
+    return at::searchsorted(sums, at::minimum(drawn, total - 1), /*out_int32=*/false, /*right=*/true);
+  }
   const double least = p.scalar_type() == c10::kDouble ? 0x1p-54 : 0x1p-25;  // for 0, as in compiled code
   const at::Tensor drawn = MakeOf(p.sizes(), {Draw::kExponential}, p.scalar_type()).clamp_min_(least);
-  const int64_t count = call_.results[0].dims.back();
   if (count == 1) return p.div(drawn).argmax(-1, true);
   return std::get<1>(p.div(drawn).sort(/*stable=*/true, -1, /*descending=*/true)).narrow(-1, 0, count).contiguous();
 }
@@ -356,6 +361,11 @@ const PhiloxCall::Operators& PhiloxCall::Known() {
       {"exponential", [](C c) -> Results { return {c.Drawn({Draw::kExponential, c.bits(), 0, c.Number(1, 1)})}; }},
       {"log_normal", [](C c) -> Results { return {c.Drawn({Draw::kLogNormal, 24, c.Number(1, 1), c.Number(2, 2)})}; }},
       {"cauchy", [](C c) -> Results { return {c.Drawn({Draw::kCauchy, c.bits(), c.Number(1, 0), c.Number(2, 1)})}; }},
+      {"geometric",
+       [](C c) -> Results {
+         const at::Tensor logarithm = c.Uniform(c10::kDouble).neg_().add_(1).log_();
+         return {logarithm.div_(std::log(1 - c.Number(1, 0))).ceil_().clamp_min_(1)};
+       }},
       {"random.from", [](C c) -> Results { return {c.Integers(c.Integer(1, 0), c.Integer(2, c.FullRange()))}; }},
       {"random.to", [](C c) -> Results { return {c.Integers(0, c.Integer(1, 0))}; }},
       {"random", [](C c) -> Results { return {c.Integers(0, c.FullRange())}; }},
@@ -381,12 +391,7 @@ std::string Plain(const Call& call) {
 
 }  // namespace
 
-bool DrawsPhilox(const Call& call) {
-  const std::string op = Plain(call);
-  if (op != "multinomial") return PhiloxCall::Known().contains(op);
-  const auto* replacement = std::get_if<bool>(&call.arguments[2].attribute);
-  return replacement == nullptr || !*replacement || call.results[0].dims.back() == 1;
-}
+bool DrawsPhilox(const Call& call) { return PhiloxCall::Known().contains(Plain(call)); }
 
 std::vector<at::Tensor> DrawPhilox(const Call& call, absl::Span<const KernelInput> inputs,
                                    absl::FunctionRef<at::Tensor(int operand)> tensor) {

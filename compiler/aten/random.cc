@@ -114,19 +114,42 @@ Result RandomFrom(AtenCall& c) {  // (x, from, to)
   return RandomIntegers(c, c.as(1, DType::kInt64), high);
 }
 
+// Of whole numbers, whose sums are exact in every order: the first at which they sum to more than what is drawn.
+Tensor Replaced(AtenCall& c, Tensor p) {
+  const int64_t dim = p.rank() - 1, n = p.size(dim);
+  const Tensor scaled = p / ir::Reduce(ir::ReduceKind::max, p, {dim}, true);
+  const Tensor sums = ir::Scan(ir::ReduceKind::sum, ir::Convert(scaled * 0x1p38, DType::kInt64), dim);
+  const Tensor total = ir::SliceDim(sums, dim, n - 1, n), u = Uniforms(c, DType::kFloat64, 1, c.result_dims())[0];
+  const Tensor drawn = ir::Convert(u * ir::Convert(total, DType::kFloat64), DType::kInt64);
+  return PlacesIn(sums, ir::Min(drawn, total - 1), /*right=*/true);
+}
+
 // Without replacement, or one: where the quotients of the probabilities and independent exponential numbers are
 // greatest (as at::multinomial draws them).
 Result Multinomial(AtenCall& c) {  // (p, count, replacement)
   const int64_t count = c.result_dims().back();
-  if (c.boolean(2) && count > 1) return Result::Decline();
   Tensor p = c.as(0, c.tensor(0).dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32);
   const int64_t dim = p.rank() - 1;
   p = ir::Require(p, ir::Ge(p, 0) & ir::Lt(p, std::numeric_limits<double>::infinity()));
   p = ir::Require(p, ir::BroadcastTo(ir::Gt(ir::Sum(p, {dim}, true), 0), p.dims()));
+  if (c.boolean(2) && count > 1) return Replaced(c, p);
   Tensor u = Uniforms(c, p.dtype(), 1, p.dims())[0];
   Tensor quotients = p / ir::Max(-ir::Log(1.0 - u), LeastExponential(p.dtype()));
   if (count == 1) return ir::Reshape(ir::ArgReduce(ir::ExtremumKind::max, quotients, dim), c.result_dims());
   return ir::SliceDim(ir::Sort(quotients, dim, true).second, dim, 0, count);
+}
+
+// The order of 64 random bits each.
+Result Permutation(AtenCall& c) {  // (n, _, out)
+  const int64_t n = c.result_dims()[0];
+  const Tensor bits = ir::Bitcast(c.emitter().RandomBits(c.seed(), c.offset(), {n, 2}), DType::kInt64);
+  return ir::Sort(Flat(bits), 0, /*descending=*/false).second;
+}
+
+// How many trials of probability p one takes, itself counted.
+Result Geometric(AtenCall& c) {  // (x, p)
+  const Tensor u = Uniforms(c, DType::kFloat64, 1, c.result_dims())[0];
+  return ir::Max(ir::Ceil(ir::Log(1.0 - u) / ir::Log(1.0 - c.as(1, DType::kFloat64))), 1);
 }
 
 }  // namespace
@@ -170,7 +193,9 @@ void RegisterRandom(Registry& r) {
     Tensor tangent = ir::Tan(ir::Convert((u - 0.5) * M_PI, DType::kFloat64));
     return ir::Convert(tangent, u.dtype()) * c.as(2, u.dtype(), 1) + c.as(1, u.dtype(), 0);
   });
+  r.Add("aten::geometric", Geometric);
   r.Add("aten::multinomial", Multinomial);
+  r.Add("aten::randperm.generator_out", Permutation, kHostKernelFirst);
   r.Add("aten::native_dropout", Dropout);
   r.Add("aten::native_dropout_backward", [](AtenCall& c) -> Result {  // (dy, mask, scale)
     Tensor dy = In(c, 0);
