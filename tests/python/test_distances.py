@@ -49,4 +49,6 @@ def test_without_rows_or_columns(p):
 def test_half_types_are_refused():
     for device in ("cpu", "tpu"):
         with pytest.raises(RuntimeError, match="not implemented for 'Half'"):
-            torch.cdist(torch.ones(2, 3, dtype=torch.half, device=device), torch.ones(2, 3, device=device).half(), 1).cpu()
+            torch.cdist(
+                torch.ones(2, 3, dtype=torch.half, device=device), torch.ones(2, 3, device=device).half(), 1
+            ).cpu()
