@@ -191,6 +191,15 @@ Result NanToNum(AtenCall& c) {
   return ir::Select(ir::Eq(x, -infinity), c.as(3, x.dtype(), -greatest), y);
 }
 
+Result RoundDecimals(AtenCall& c) {  // (x, decimals)
+  if (!IsFloat(c.result_dtype())) return Result::Decline();
+  const Tensor x = c.x(0);
+  const int64_t decimals = c.integer(1);
+  const Tensor power = c.emitter().Constant(x.dtype(), std::pow(10.0, std::abs(decimals)));
+  if (decimals < 0) return ir::RoundEven(x / power) * power;
+  return ir::RoundEven(x * power) / power;
+}
+
 Tensor Sinc(Tensor x) {
   Tensor t = x * M_PI;
   return ir::Select(ir::Eq(x, 0), 1, ir::Sin(t) / t);
@@ -206,6 +215,7 @@ void RegisterUnary(Registry& r) {
   r.Add("aten::ceil", Rounding(ir::Ceil));
   r.Add("aten::trunc", Rounding(ir::Trunc));
   r.Add("aten::round", Rounding(ir::RoundEven));
+  r.Add("aten::round.decimals", RoundDecimals);
   r.Add("aten::frac", Unary([](Tensor x) { return x - ir::Trunc(x); }));
   r.Add("aten::reciprocal", FloatUnary([](Tensor x) { return 1.0 / x; }));
   r.Add("aten::exp", FloatUnary(ir::Exp));

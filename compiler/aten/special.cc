@@ -1,5 +1,5 @@
-// Functions of mathematical physics: the gamma function's logarithm and its derivatives, the complementary error
-// function.
+// Functions of mathematical physics: the gamma function's logarithm and its derivatives, error functions and their
+// inverse, modified Bessel functions.
 #include <cmath>
 #include <limits>
 
@@ -96,6 +96,70 @@ Tensor Erfcx(Tensor x) {
   return ir::Select(x < 0, 2 * ir::Exp(x * x) - tail, tail);
 }
 
+Tensor LogNormalDistribution(Tensor x) {
+  const Tensor t = x * M_SQRT1_2;
+  return ir::Select(x < -1, ir::Log(Erfcx(-t) * 0.5) - t * t, ir::Log1p(-0.5 * Erfc(t)));
+}
+
+// The inverse error function of x, where w = -log(1 - x^2), for all that a double holds: over x a function of w up to
+// 6, over x and the root of w then one of the root's reciprocal, by their Chebyshev interpolations.
+Tensor InverseErf(Tensor x, Tensor w) {
+  constexpr double kMiddle = 6, kNear = 1 / 2.449489742783178, kFar = 1 / 27.5;
+  const Tensor root = ir::Sqrt(ir::Max(w, kMiddle)), t = (1.0 / root - kFar) * (2 / (kNear - kFar)) - 1;
+  const Tensor small =
+      Polynomial(ir::Min(w, kMiddle) * (2 / kMiddle) - 1,
+                 {1.6235420064648298, 0.7248912124984771, -0.051643216989051104, -0.022576907976752252,
+                  0.015799967277408934, -0.0030900906960069146, -0.0012742935269051566, 0.0009841180632147223,
+                  -0.00015542174564679535, -0.00010761006984247841, 6.559153551390515e-05, -5.568625219273167e-06,
+                  -9.209264951016121e-06, 4.307416289840317e-06, 2.992422598689565e-08, -7.670039379467481e-07,
+                  2.7249848831772916e-07, 4.378491474930378e-08, -6.269618803038916e-08, 9.081428930595508e-09,
+                  7.0004130724063135e-09, -1.7464278707660834e-09, -2.992412449965611e-10});
+  const Tensor large =
+      root * Polynomial(t, {0.9654839907910231, -0.037428102635816744, 0.001037374189311137, 0.004239150272849392,
+                            -0.0012101587598277652, 0.00041744928862158114, 0.0002477327940827471,
+                            0.0009634555297951309, 0.0009226171804156852, -0.00044802496461644677,
+                            -0.0018089730792463159, -0.00025066700028920474, 0.0017547039373091466,
+                            0.0005015425075408011, -0.0011309545081216246, -0.00029214473780932073,
+                            0.0004439963379629531, 6.807761008543221e-05, -8.220607845015554e-05});
+  return x * ir::Select(w <= kMiddle, small, large);
+}
+
+Tensor ErfInverse(Tensor x) { return InverseErf(x, -ir::Log((1.0 - x) * (1.0 + x))); }
+
+// Of a probability: that of 2p - 1, whose square is 1 - 4p(1 - p).
+Tensor NormalQuantile(Tensor p) { return M_SQRT2 * InverseErf(2 * p - 1, -ir::Log(4 * p * (1.0 - p))); }
+
+// The modified Bessel functions of the first kind, of order 0 and 1; scaled: times exp(-|x|). The power series up to 8;
+// beyond, exp(-x) * sqrt(x) times them is interpolated in 1 / x.
+template <int kOrder, bool kScaled>
+Tensor Bessel(Tensor x) {
+  constexpr double kMiddle = 8;
+  const Tensor a = ir::Abs(x), low = ir::Min(a, kMiddle), high = ir::Max(a, kMiddle), z = low * low * 0.25;
+  Tensor series = x.emitter().Constant(x.dtype(), 1, x.dims());  // by Horner's scheme: z / (k * (k + order)) each
+  for (int k = 24; k > 0; --k) series = series * z * (1.0 / (k * (k + kOrder))) + 1;
+  if (kOrder == 1) series = series * low * 0.5;
+  const Tensor t = 2 * kMiddle / high - 1;
+  const Tensor p =
+      kOrder == 0
+          ? Polynomial(t, {0.4021765094450081, 0.0033605519836669103, 0.00013621607438931758, 1.1143033860495017e-05,
+                           1.4838477678808023e-06, 2.973583433473054e-07, 8.871772134958215e-08,
+                           3.9341151967621574e-08, 2.1593921284189837e-08, 7.468652718445711e-09,
+                           -7.004556901394248e-09, -1.3113874879941897e-08, -4.522137715543013e-09,
+                           6.905503273684613e-09, 5.492774410203639e-09, -2.5824509003351837e-09,
+                           -3.1868021662287506e-09, 6.702584046528111e-10, 1.0915893161016653e-09,
+                           -8.853076246050108e-11, -1.7166164938175488e-10})
+          : Polynomial(t, {0.38939845902587233, -0.009749577193234856, -0.0002192357638311702,
+                           -1.5038547264883471e-05, -1.8349103429663388e-06, -3.483841753091222e-07,
+                           -1.0000822498071297e-07, -4.314332246730572e-08, -2.3421321386723802e-08,
+                           -8.34829836133379e-09, 7.0017870784877524e-09, 1.3761872558441389e-08,
+                           5.056045544132708e-09, -7.045449593614895e-09, -5.872315764049016e-09,
+                           2.575022015245385e-09, 3.364402906942886e-09, -6.563550610824565e-10,
+                           -1.1459875492084381e-09, 8.556534373260018e-11, 1.79708076202127e-10});
+  const Tensor small = kScaled ? series * ir::Exp(-low) : series, large = kScaled ? p : p * ir::Exp(high);
+  const Tensor value = ir::Select(a <= kMiddle, small, large / ir::Sqrt(high));
+  return kOrder == 1 ? ir::Select(x < 0, -value, value) : value;
+}
+
 template <Tensor (*kFunction)(Tensor)>
 Result Of(AtenCall& c) {
   return kFunction(In(c, 0));
@@ -116,6 +180,13 @@ void RegisterSpecial(Registry& r) {
   r.Add("aten::polygamma", Polygamma);
   r.Add("aten::erfc", Of<Erfc>);
   r.Add("aten::special_erfcx", Of<Erfcx>);
+  r.Add("aten::special_log_ndtr", Of<LogNormalDistribution>);
+  r.Add("aten::special_ndtri", Of<NormalQuantile>);
+  r.Add("aten::erfinv", Of<ErfInverse>);
+  r.Add("aten::i0", Of<Bessel<0, false>>);
+  r.Add("aten::special_i0e", Of<Bessel<0, true>>);
+  r.Add("aten::special_i1", Of<Bessel<1, false>>);
+  r.Add("aten::special_i1e", Of<Bessel<1, true>>);
 }
 
 }  // namespace tpu::aten

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from helpers import EMBEDDED, check
+from helpers import EMBEDDED, check, check_compiled
 
 FUNCTIONS = {
     "lgamma": torch.lgamma,
@@ -11,8 +11,14 @@ FUNCTIONS = {
     "polygamma of 1": lambda x: torch.polygamma(1, x),
     "erfc": torch.erfc,
     "erfcx": torch.special.erfcx,
+    "log_ndtr": torch.special.log_ndtr,
+    "ndtri": torch.special.ndtri,
+    "i0": torch.special.i0,
+    "i0e": torch.special.i0e,
+    "i1": torch.special.i1,
+    "i1e": torch.special.i1e,
 }
-GRADIENTS = {"lgamma", "digamma", "erfc", "erfcx"}
+GRADIENTS = {"lgamma", "digamma", "erfc", "erfcx", "i0"}
 
 
 def numbers(dtype):
@@ -29,7 +35,8 @@ def numbers(dtype):
 
 
 TYPES = {name: [torch.float32, torch.float64, torch.bfloat16] for name in FUNCTIONS}
-TYPES["erfcx"].remove(torch.bfloat16)  # of which the CPU has no kernel
+for name in ("erfcx", "log_ndtr", "ndtri"):
+    TYPES[name].remove(torch.bfloat16)  # of which the CPU has no kernel
 
 
 @pytest.mark.parametrize(("name", "dtype"), [(name, dtype) for name in FUNCTIONS for dtype in TYPES[name]])
@@ -40,6 +47,24 @@ def test_values_and_derivatives_over_the_whole_range(name, dtype):
         return y.detach(), *(torch.autograd.grad(y.sum(), x) if name in GRADIENTS else ())
 
     check(program, numbers(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_inverse_error_function_and_rounding_to_decimals(dtype):
+    x = torch.cat([torch.linspace(-1, 1, 999), torch.logspace(-9, -1, 99), 1 - torch.logspace(-5, -1, 99)]).to(dtype)
+
+    def program(x):
+        t = (x * 0.75).requires_grad_()  # nearer to 1, the derivative is what rounding makes of it
+        rounded = (torch.round(x * 50, decimals=d) for d in (2, -1))
+        return torch.erfinv(x), *torch.autograd.grad(torch.erfinv(t).sum(), t), *rounded
+
+    check_compiled(program, x)
+    check_compiled(torch.erfinv, torch.tensor([2, -2, torch.nan, torch.inf], dtype=dtype))
+
+
+def test_quantiles_of_small_probabilities():
+    for dtype, least in ((torch.float32, -37), (torch.float64, -300)):
+        check_compiled(torch.special.ndtri, torch.logspace(least, 0, 999, dtype=torch.float64).to(dtype))
 
 
 def test_a_tail_keeps_its_digits():
