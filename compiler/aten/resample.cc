@@ -1,6 +1,8 @@
 // Upsampling: nearest (positions taken along each dim), linear and cubic (neighbours weighed along each dim; gradients
-// of few positions are summed by a matrix of weights).
+// of few positions are summed by a matrix of weights), antialiased (all that is under a filter weighed along each dim).
+#include <bit>
 #include <cmath>
+#include <vector>
 
 #include "compiler/aten/families.h"
 #include "compiler/aten/maths.h"
@@ -174,9 +176,123 @@ struct Weighed {
   }
 };
 
+// Antialiased: an output position weighs all input positions under its filter, which is wider where the image shrinks.
+struct Filter {
+  double reach;  // to either side
+  double (*at)(double distance);
+};
+constexpr double kCubic = -0.5;
+constexpr Filter kLinearFilter{1, [](double x) { return std::max(0.0, 1 - x); }};
+constexpr Filter kCubicFilter{2, [](double x) {
+                                if (x < 1) return ((kCubic + 2) * x - (kCubic + 3)) * x * x + 1;
+                                return x < 2 ? (((x - 5) * x + 8) * x - 4) * kCubic : 0;
+                              }};
+
+struct Term {
+  int64_t position;
+  double weight;
+};
+using Sums = std::vector<std::vector<Term>>;  // of each position along a dim, what it is the sum of
+
+template <typename Real>
+Sums FilteredSums(const Filter& filter, int64_t in, int64_t out, bool corners, double given) {
+  const Real scale = !corners ? Scale<Real>(in, out, given) : out > 1 ? Scale<Real>(in - 1, out - 1, 0) : 0;
+  const Real wider = std::max<Real>(scale, 1), narrower = 1 / wider, reach = filter.reach * wider;
+  Sums sums(out);
+  for (int64_t o = 0; o < out; ++o) {
+    const Real center = scale * (o + 0.5);
+    const auto end = std::min(static_cast<int64_t>(center + reach + 0.5), in);
+    double total = 0;
+    for (int64_t i = std::max<int64_t>(center - reach + 0.5, 0); i < end; ++i) {
+      sums[o].push_back({i, filter.at(std::abs(static_cast<Real>((i - center + 0.5) * narrower)))});
+      total += sums[o].back().weight;
+    }
+    for (Term& t : sums[o]) t.weight /= total != 0 ? total : 1;
+  }
+  return sums;
+}
+
+// The sums that give the gradients of what `sums` weigh.
+Sums Transposed(const Sums& sums, int64_t in) {
+  Sums by_input(in);
+  for (auto [o, terms] : llvm::enumerate(sums)) {
+    for (const Term& t : terms) by_input[t.position].push_back({static_cast<int64_t>(o), t.weight});
+  }
+  return by_input;
+}
+
+// Bytes are weighed by 16 bits, with as many of them behind the point as the largest weight leaves.
+int BitsBehindPoint(const Sums& sums) {
+  double most = 0;
+  for (const auto& terms : sums) {
+    for (const Term& t : terms) most = std::max(most, t.weight);
+  }
+  int bits = 0;
+  while (bits < 22 && static_cast<int>(0.5 + most * (1 << (bits + 1))) < (1 << 15)) ++bits;
+  return bits;
+}
+
+// What is under no filter has no part: infinity by a weight of 0 had.
+Tensor SumAlong(Tensor x, const Sums& sums, int64_t d) {
+  Emitter& e = x.emitter();
+  const bool bytes = x.dtype() == DType::kUInt8, doubles = x.dtype() == DType::kFloat64;
+  const int bits = bytes ? BitsBehindPoint(sums) : 0;
+  size_t widest = 1;
+  for (const auto& terms : sums) widest = std::max(widest, terms.size());
+  Shape positions, weights;
+  for (const auto& terms : sums) {
+    for (size_t k = 0; k < widest; ++k) {
+      const auto [position, weight] = k < terms.size() ? terms[k] : Term{-1, 0};
+      positions.push_back(position);
+      weights.push_back(bytes     ? std::llround(weight * (1 << bits))
+                        : doubles ? std::bit_cast<int64_t>(weight)
+                                  : std::bit_cast<int32_t>(static_cast<float>(weight)));
+    }
+  }
+  Shape spread(x.dims());
+  spread[d] = sums.size();
+  spread.insert(spread.begin() + d + 1, widest);
+  const auto of_all = [&](Tensor t) {
+    return ir::BroadcastAlong(ir::Reshape(t, {spread[d], spread[d + 1]}), spread, {d, d + 1});
+  };
+  const Tensor at = e.Dense(DType::kInt64, positions);
+  Tensor weight = e.Dense(doubles ? DType::kInt64 : DType::kInt32, weights);
+  if (!bytes) weight = ir::Bitcast(weight, x.dtype());
+  const Tensor taken = ir::Convert(ir::Reshape(ir::Take(x, ir::Max(at, 0), d), spread), weight.dtype());
+  const Tensor sum = ir::Sum(ir::Select(of_all(at >= 0), taken * of_all(weight), 0), {d + 1});
+  if (!bytes) return sum;
+  const Tensor rounded = ir::Shr(sum + static_cast<double>(1 << (bits - 1)), static_cast<double>(bits));
+  return ir::Convert(ir::Min(ir::Max(rounded, 0), 255), DType::kUInt8);
+}
+
+// forward (x, output_size, align_corners, scales...), backward (dy, output_size, input_size, align_corners, scales...)
+Lowering Antialiased(const Filter& filter, bool backward) {
+  return [=](AtenCall& c) -> Result {
+    Tensor x = c.as(0, OpMath(c.result_dtype()));
+    const bool bytes = x.dtype() == DType::kUInt8, precise = bytes || x.dtype() == DType::kFloat64;
+    if (bytes && c.host_kernels()) return Result::Decline();  // the CPU's kernel has instructions for them
+    const int corners = backward ? 3 : 2;
+    for (int i : {1, 0}) {
+      const int64_t d = x.rank() - 2 + i, from = x.size(d), to = c.result_dims()[d];
+      if (c.has(corners + 1 + i) && !c.is_static(corners + 1 + i)) return Result::Decline();
+      const auto sums =
+          (precise ? FilteredSums<double> : FilteredSums<float>)(filter, backward ? to : from, backward ? from : to,
+                                                                 c.boolean(corners), c.real(corners + 1 + i));
+      x = SumAlong(x, backward ? Transposed(sums, to) : sums, d);
+    }
+    return x;
+  };
+}
+
 }  // namespace
 
 void RegisterResample(Registry& r) {
+  for (bool cubic : {false, true}) {
+    const std::string name = std::string("aten::_upsample_bi") + (cubic ? "cubic" : "linear") + "2d_aa";
+    const Filter& filter = cubic ? kCubicFilter : kLinearFilter;
+    r.Add(name, Antialiased(filter, false), kStaticScalars);
+    r.Add(name + "_backward", Antialiased(filter, true), kStaticScalars);
+  }
   for (int n = 1; n <= 3; ++n) {
     std::string dims = std::to_string(n) + "d";
     for (bool exact : {false, true}) {
