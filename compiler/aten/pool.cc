@@ -1,6 +1,7 @@
 // Pooling over the last dims, forward and backward; the windows themselves as columns, and their sum.
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 #include "compiler/aten/families.h"
 #include "compiler/aten/maths.h"
@@ -153,12 +154,17 @@ Windows AdaptiveWindows(Tensor o, int64_t in, int64_t out) {
   return {o * number(in) / number(out), ((o + 1) * number(in) + number(out - 1)) / number(out)};
 }
 
+int64_t Widest(int64_t in, int64_t out) {
+  int64_t widest = 0;
+  for (int64_t o = 0; o < out; ++o) widest = std::max(widest, ((o + 1) * in + out - 1) / out - o * in / out);
+  return widest;
+}
+
 // x with dim d averaged to `out` windows. What is not in a window has no part in it: infinity by a weight of 0 had.
 Tensor AverageAlong(Tensor x, int64_t d, int64_t out) {
   Emitter& e = x.emitter();
   const int64_t in = x.size(d);
-  int64_t widest = 0;
-  for (int64_t o = 0; o < out; ++o) widest = std::max(widest, ((o + 1) * in + out - 1) / out - o * in / out);
+  const int64_t widest = Widest(in, out);
   Shape spread(x.dims());
   spread[d] = out;
   spread.insert(spread.begin() + d + 1, widest);
@@ -241,6 +247,8 @@ struct Places {
   int64_t padded() const { return size + 2 * padding; }
   int64_t reach() const { return (count - 1) * stride + 1; }  // from one element of the first to that of the last
   bool tiles() const { return stride == kernel && dilation == 1; }
+  // How many elements of a window are beside those of the next.
+  int64_t tile() const { return dilation == 1 && kernel % stride == 0 ? stride : 1; }
 };
 
 // (kernel, dilation, padding, stride), arguments from `first` on, for the last two of `dims`.
@@ -276,22 +284,19 @@ Tensor WindowsAlong(Tensor x, int64_t d, const Places& p) {
 
 // The inverse: dims d and d + 1, [kernel, count], as one of `size`, where windows that meet are summed.
 Tensor SumOfWindows(Tensor x, int64_t d, const Places& p) {
+  const int64_t tile = p.tile();
   Shape dims(x.dims());
   dims.erase(dims.begin() + d);
-  const Tensor zero = x.emitter().Constant(x.dtype(), 0);
+  dims[d] = p.count * tile;
   Shape low(dims.size(), 0), high(dims.size(), 0), interior(dims.size(), 0);
+  interior[d] = p.stride / tile - 1;
   Tensor sum;
-  if (p.tiles()) {
-    dims[d] = p.count * p.kernel;
-    high[d] = p.padded() - dims[d];
-    sum = ir::Pad(ir::Reshape(ir::SwapDims(x, d, d + 1), dims), zero, low, high, interior);
-  }
-  for (int64_t k = 0; k < p.kernel && !p.tiles(); ++k) {
+  for (int64_t k = 0; k < p.kernel; k += tile) {
     low[d] = k * p.dilation;
-    high[d] = p.padded() - low[d] - p.reach();
-    interior[d] = p.stride - 1;
-    const Tensor part = ir::Pad(ir::Reshape(ir::SliceDim(x, d, k, k + 1), dims), zero, low, high, interior);
-    sum = sum ? sum + part : part;
+    high[d] = p.padded() - low[d] - p.reach() - (tile - 1);
+    const Tensor part = ir::Reshape(ir::SwapDims(ir::SliceDim(x, d, k, k + tile), d, d + 1), dims);
+    const Tensor placed = ir::Pad(part, x.emitter().Constant(x.dtype(), 0), low, high, interior);
+    sum = sum ? sum + placed : placed;
   }
   return ir::SliceDim(sum, d, p.padding, p.padding + p.size);
 }
@@ -316,6 +321,60 @@ Result ColumnsToImage(AtenCall& c) {  // (columns, size, kernel, dilation, paddi
   return SumOfWindows(SumOfWindows(windows, d + 2, columns), d, rows);
 }
 
+Result UnfoldBackward(AtenCall& c) {  // (windows, sizes, dim, size, step): each window, in the last dim, back in place
+  constexpr int64_t kMostParts = 32;
+  const Tensor x = c.as(0, OpMath(c.result_dtype()));
+  Shape dims(c.result_dims());
+  if (x.elements() == 0) return c.emitter().Constant(x.dtype(), 0, dims);
+  if (dims.empty()) return ir::Reshape(x, dims);
+  const int64_t rank = dims.size(), d = c.dim(2, rank);
+  const Places p{c.integer(3), 1, 0, c.integer(4), dims[d], x.size(d)};
+  Shape order(rank), merged(dims);
+  std::iota(order.begin(), order.end(), 0);
+  order.insert(order.begin() + d, rank);
+  const Tensor windows = ir::Transpose(x, order);  // [size, count] in place of the dim
+  if (p.kernel / p.tile() <= kMostParts) return SumOfWindows(windows, d, p);
+  const auto place = [&](int64_t k) { return c.emitter().Iota(DType::kInt64, {p.kernel, p.count}, k); };
+  merged[d] = p.kernel * p.count;
+  return ir::ScatterRows(ir::ScatterKind::add, c.emitter().Constant(x.dtype(), 0, dims),
+                         Flat(place(0) + place(1) * static_cast<double>(p.stride)), ir::Reshape(windows, merged), d);
+}
+
+// Adaptive pooling is pooling of what its windows hold, side by side: the last position of a shorter one once more.
+// The CPU's kernel is as quick where windows are large.
+Lowering AdaptiveMaxPool(size_t n) {  // (x, output_size) -> values, indices
+  return [n](AtenCall& c) -> Result {
+    Tensor x = c.tensor(0);
+    const size_t lead = x.rank() - n;
+    if (x.elements() == 0 || NumElements(c.result_dims()) == 0) return Result::Decline();
+    Emitter& e = c.emitter();
+    Shape window;
+    llvm::SmallVector<Tensor> positions;
+    for (size_t i = 0; i < n; ++i) {
+      const int64_t in = x.size(lead + i), out = c.result_dims()[lead + i], widest = Widest(in, out);
+      const auto [start, end] = AdaptiveWindows(e.Iota(DType::kInt64, {out, widest}, 0), in, out);
+      positions.push_back(Flat(ir::Min(start + e.Iota(DType::kInt64, {out, widest}, 1), end - 1)));
+      if (out * widest != in) x = ir::Take(x, positions.back(), lead + i);
+      window.push_back(widest);
+    }
+    if (c.host_kernels() && NumElements(window) > 32) return Result::Decline();
+    const ir::Window w{window, window, Shape(n, 1), Shape(n, 0), Shape(n, 0)};
+    Tensor rest = ir::WindowArgReduce(ir::ExtremumKind::max, x, w), index = rest;
+    if (x.dims() != c.tensor(0).dims()) {  // where the positions taken stood
+      index = Tensor();
+      int64_t step = 1;
+      for (size_t i = n; i-- > 0;) {
+        const auto size = static_cast<double>(x.size(lead + i));
+        const Tensor term = ir::Take(positions[i], ir::Rem(rest, size), 0) * static_cast<double>(step);
+        index = index ? index + term : term;
+        rest = rest / size;
+        step *= c.tensor(0).size(lead + i);
+      }
+    }
+    return {ir::WindowReduce(ir::ReduceKind::max, x, w), index};
+  };
+}
+
 }  // namespace
 
 void RegisterPool(Registry& r) {
@@ -323,6 +382,8 @@ void RegisterPool(Registry& r) {
   r.Add("aten::max_pool3d_with_indices", MaxPool(3));
   r.Add("aten::max_pool2d_with_indices_backward", MaxPoolBackward(2, 7));
   r.Add("aten::max_pool3d_with_indices_backward", MaxPoolBackward(3, 7));
+  r.Add("aten::adaptive_max_pool2d", AdaptiveMaxPool(2));
+  r.Add("aten::adaptive_max_pool3d", AdaptiveMaxPool(3));
   r.Add("aten::adaptive_max_pool2d_backward", MaxPoolBackward(2, 2));
   r.Add("aten::adaptive_max_pool3d_backward", MaxPoolBackward(3, 2));
   r.Add("aten::avg_pool2d", AvgPool(2));
@@ -335,6 +396,7 @@ void RegisterPool(Registry& r) {
   r.Add("aten::_adaptive_avg_pool3d_backward", AdaptiveAvgPoolBackward(3));
   r.Add("aten::im2col", ImageToColumns);
   r.Add("aten::col2im", ColumnsToImage);
+  r.Add("aten::unfold_backward", UnfoldBackward);
 }
 
 }  // namespace tpu::aten
