@@ -1,4 +1,5 @@
-// Sampling of images where a grid says: neighbours are gathered and weighed; gradients are scattered to them.
+// Sampling of images and volumes where a grid says: neighbours are gathered and weighed; gradients are scattered to
+// them.
 #include "compiler/aten/families.h"
 #include "compiler/aten/maths.h"
 #include "compiler/aten/registry.h"
@@ -13,8 +14,9 @@ struct Coordinate {
   Tensor at, slope;
 };
 
-// What is no number is 0, as in the CPU's kernels, but for samples that may lie outside.
-Coordinate Locate(Tensor says, int64_t pixels, int64_t padding, bool corners) {
+// What is no number, or is infinite and may lie outside, is where `otherwise` says; else 0, but where it may lie
+// outside.
+Coordinate Locate(Tensor says, int64_t pixels, int64_t padding, bool corners, std::optional<double> otherwise) {
   const auto size = static_cast<double>(pixels), last = size - 1, scale = (corners ? last : size) / 2;
   Tensor at = (says + 1) * scale, slope = says.emitter().Constant(says.dtype(), scale, says.dims());
   if (!corners) at = at - 0.5;
@@ -25,11 +27,12 @@ Coordinate Locate(Tensor says, int64_t pixels, int64_t padding, bool corners) {
     slope = ir::Select(ir::Ne(at < low, back), -slope, slope);
     at = ir::Select(back, 2 * span - rest, rest) + low;
   }
+  const Tensor strange = padding == kZeros ? ir::Not(IsFinite(at)) : IsNan(at);
   if (padding != kZeros) {
     slope = ir::Select((at > 0) & (at < last), slope, 0);
     at = ir::Select(at > 0, ir::Min(at, last), 0);
   }
-  return {at, slope};
+  return {otherwise ? ir::Select(strange, *otherwise, at) : at, slope};
 }
 
 // A pixel that a sample weighs, along one dim: its position, its weight, and the weight's derivative.
@@ -46,60 +49,77 @@ llvm::SmallVector<Neighbour> Neighbours(Tensor at, bool nearest) {
 
 struct Samples {
   Tensor image;  // [n, channels, pixels]
-  Coordinate x, y;
-  llvm::SmallVector<Neighbour> columns, rows;
-  int64_t width, height;
+  Shape sizes;   // of the image's dims behind those; what follows is by these
+  llvm::SmallVector<Coordinate> at;
+  llvm::SmallVector<llvm::SmallVector<Neighbour>> neighbours;
   Shape dims;  // [n, channels, samples]
 
   Tensor OfAll(Tensor of_sample) const { return ir::BroadcastAlong(of_sample, dims, {0, 2}); }
+  size_t pixels() const { return neighbours[0].size() == 1 ? 1 : size_t{1} << sizes.size(); }  // that a sample weighs
 };
 
 // (image, grid, interpolation, padding, corners), from argument `first`. Of half types PyTorch rounds the coordinates.
+// The CPU's kernels for volumes take what is no number as the last pixel where none is outside, and those for their
+// gradients as outside.
 std::optional<Samples> Read(AtenCall& c, int first) {
   const DType type = c.promoted();
   const Tensor image = c.as(first, type), grid = c.as(first + 1, type);
-  const int64_t mode = c.integer(first + 2), padding = c.integer(first + 3), n = image.size(0);
+  const int64_t mode = c.integer(first + 2), padding = c.integer(first + 3), n = image.size(0), last = grid.rank() - 1;
   if (!IsFloat(type) || OpMath(type) != type || mode > 1 || image.elements() == 0 || grid.elements() == 0)
     return std::nullopt;
   Samples s;
-  s.height = image.size(2);
-  s.width = image.size(3);
-  s.dims = {n, image.size(1), grid.size(1) * grid.size(2)};
-  s.image = ir::Reshape(image, {n, image.size(1), s.height * s.width});
-  const auto coordinate = [&](int64_t k, int64_t pixels) {
-    const Tensor says = ir::Reshape(ir::SliceDim(grid, 3, k, k + 1), {n, s.dims[2]});
-    return Locate(says, pixels, padding, c.boolean(first + 4));
-  };
-  s.x = coordinate(0, s.width);
-  s.y = coordinate(1, s.height);
-  s.columns = Neighbours(s.x.at, mode == 1);
-  s.rows = Neighbours(s.y.at, mode == 1);
+  s.sizes = Shape(image.dims().drop_front(2));
+  s.dims = {n, image.size(1), NumElements(grid.dims().slice(1, s.sizes.size()))};
+  s.image = ir::Reshape(image, {n, image.size(1), NumElements(s.sizes)});
+  for (auto [d, size] : llvm::enumerate(s.sizes)) {
+    const auto k = static_cast<int64_t>(s.sizes.size() - 1 - d);  // the grid says x first
+    const Tensor says = ir::Reshape(ir::SliceDim(grid, last, k, k + 1), {n, s.dims[2]});
+    std::optional<double> otherwise;
+    if (last == 4) otherwise = padding != kZeros && first == 0 ? static_cast<double>(size - 1) : -100;
+    s.at.push_back(Locate(says, size, padding, c.boolean(first + 4), otherwise));
+    s.neighbours.push_back(Neighbours(s.at.back().at, mode == 1));
+  }
   return s;
 }
 
 struct Pixel {
-  Tensor inside, index;  // [n, channels, samples]; that of the first pixel where it is outside
+  llvm::SmallVector<Neighbour> along;  // each dim
+  Tensor inside, index;                // [n, channels, samples]; that of the first pixel where it is outside
 
-  Pixel(const Samples& s, const Neighbour& row, const Neighbour& column) {
-    const Tensor x = column.position, y = row.position;
-    const Tensor is_inside =
-        (x >= 0) & (x < static_cast<double>(s.width)) & (y >= 0) & (y < static_cast<double>(s.height));
-    const auto whole = [&](Tensor t) { return ir::Convert(ir::Select(is_inside, t, 0), DType::kInt64); };
+  Pixel(const Samples& s, size_t which) {
+    Tensor is_inside, flat;
+    for (auto [d, size] : llvm::enumerate(s.sizes)) {
+      along.push_back(s.neighbours[d][(which >> d) & 1]);
+      const Tensor at = along[d].position, here = (at >= 0) & (at < static_cast<double>(size));
+      is_inside = d == 0 ? here : is_inside & here;
+    }
+    for (auto [d, size] : llvm::enumerate(s.sizes)) {
+      const Tensor at = ir::Convert(ir::Select(is_inside, along[d].position, 0), DType::kInt64);
+      flat = d == 0 ? at : flat * static_cast<double>(size) + at;
+    }
     inside = s.OfAll(is_inside);
-    index = s.OfAll(whole(y) * static_cast<double>(s.width) + whole(x));
+    index = s.OfAll(flat);
   }
   Tensor Value(const Samples& s) const { return ir::Select(inside, ir::TakeAlong(s.image, index, 2), 0); }
+  // The product of its weights along all dims but `left_out`.
+  Tensor Weight(size_t left_out) const {
+    Tensor product;
+    for (size_t d = along.size(); d-- > 0;) {
+      if (d != left_out) product = product ? product * along[d].weight : along[d].weight;
+    }
+    return product;
+  }
+  Tensor Weight() const { return Weight(along.size()); }
 };
 
 Result Forward(AtenCall& c) {
   const std::optional<Samples> s = Read(c, 0);
   if (!s) return Result::Decline();
   Tensor sum;
-  for (const Neighbour& row : s->rows) {
-    for (const Neighbour& column : s->columns) {
-      const Tensor term = Pixel(*s, row, column).Value(*s) * s->OfAll(column.weight * row.weight);
-      sum = sum ? sum + term : term;
-    }
+  for (size_t i = 0; i < s->pixels(); ++i) {
+    const Pixel pixel(*s, i);
+    const Tensor term = pixel.Value(*s) * s->OfAll(pixel.Weight());
+    sum = sum ? sum + term : term;
   }
   return ir::Reshape(sum, c.result_dims());
 }
@@ -108,29 +128,28 @@ Result Backward(AtenCall& c) {  // (dy, image, grid, interpolation, padding, cor
   const std::optional<Samples> s = Read(c, 1);
   if (!s) return Result::Decline();
   const Tensor dy = ir::Reshape(c.as(0, s->image.dtype()), s->dims);
-  const Tensor none = c.emitter().Constant(dy.dtype(), 0, s->x.at.dims());
-  Tensor image = c.emitter().Constant(dy.dtype(), 0, s->image.dims()), x = none, y = none;
+  Tensor image = c.emitter().Constant(dy.dtype(), 0, s->image.dims());
+  llvm::SmallVector<Tensor> slopes(s->sizes.size(), c.emitter().Constant(dy.dtype(), 0, s->at[0].at.dims()));
   const llvm::SmallVector<bool> mask = c.booleans(6);
-  for (const Neighbour& row : s->rows) {
-    for (const Neighbour& column : s->columns) {
-      const Pixel pixel(*s, row, column);
-      const Tensor update = ir::Select(pixel.inside, dy * s->OfAll(column.weight * row.weight), 0);
-      if (mask.empty() || mask[0]) image = ir::Scatter(ir::ScatterKind::add, image, pixel.index, update, 2);
-      if (column.slope == 0) continue;
-      const Tensor both = ir::Sum(dy * pixel.Value(*s), {1});
-      x = x + both * row.weight * column.slope;
-      y = y + both * column.weight * row.slope;
-    }
+  for (size_t i = 0; i < s->pixels(); ++i) {
+    const Pixel pixel(*s, i);
+    const Tensor update = ir::Select(pixel.inside, dy * s->OfAll(pixel.Weight()), 0);
+    if (mask.empty() || mask[0]) image = ir::Scatter(ir::ScatterKind::add, image, pixel.index, update, 2);
+    if (s->pixels() == 1) continue;  // the nearest
+    const Tensor all = ir::Sum(dy * pixel.Value(*s), {1});
+    for (size_t d = 0; d < slopes.size(); ++d) slopes[d] = slopes[d] + all * pixel.Weight(d) * pixel.along[d].slope;
   }
-  const Tensor of_grid = ir::Concat({ir::Unsqueeze(x * s->x.slope, 2), ir::Unsqueeze(y * s->y.slope, 2)}, 2);
-  return Asked(c, mask, {ir::Reshape(image, c.tensor(1).dims()), ir::Reshape(of_grid, c.tensor(2).dims())});
+  llvm::SmallVector<Tensor> of_grid;  // x first
+  for (size_t d = slopes.size(); d-- > 0;) of_grid.push_back(ir::Unsqueeze(slopes[d] * s->at[d].slope, 2));
+  return Asked(c, mask,
+               {ir::Reshape(image, c.tensor(1).dims()), ir::Reshape(ir::Concat(of_grid, 2), c.tensor(2).dims())});
 }
 
 }  // namespace
 
 void RegisterGridSample(Registry& r) {
-  r.Add("aten::grid_sampler_2d", Forward);
-  r.Add("aten::grid_sampler_2d_backward", Backward);
+  r.Add({"aten::grid_sampler_2d", "aten::grid_sampler_3d"}, Forward);
+  r.Add({"aten::grid_sampler_2d_backward", "aten::grid_sampler_3d_backward"}, Backward);
 }
 
 }  // namespace tpu::aten

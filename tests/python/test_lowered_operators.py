@@ -1,0 +1,117 @@
+"""Operators in the middle of programs: none runs as a host kernel, values and gradients are the CPU's."""
+
+import pytest
+import torch
+from helpers import EMBEDDED, check
+from torch.nn import functional as F
+
+
+def floats(*dims):
+    return torch.randn(dims, dtype=torch.float64)
+
+
+def resized(mode, size, corners=False):
+    return lambda x: F.interpolate(x, size, mode=mode, align_corners=corners, antialias=True)
+
+
+IMAGE = (2, 3, 13, 17)
+# Of inputs that get gradients.
+PROGRAMS = {
+    "antialiased": (resized("bilinear", (7, 9)), floats(*IMAGE)),
+    "antialiased, wider and lower": (resized("bilinear", (5, 40), True), floats(*IMAGE)),
+    "antialiased cubic": (resized("bicubic", (6, 30)), floats(*IMAGE)),
+    "antialiased cubic to one": (resized("bicubic", (1, 1), True), floats(*IMAGE)),
+    "antialiased by factors": (
+        lambda x: F.interpolate(x, scale_factor=(0.37, 1.6), mode="bicubic", antialias=True),
+        floats(*IMAGE),
+    ),
+    "windows side by side": (lambda x: x.unfold(-1, 4, 4), floats(3, 18)),
+    "windows that meet": (lambda x: x.unfold(0, 6, 2), floats(16, 3)),
+    "windows that meet unevenly": (lambda x: x.unfold(1, 5, 2), floats(2, 16, 3)),
+    "windows with gaps": (lambda x: x.unfold(1, 2, 5), floats(2, 16, 3)),
+    "many windows": (lambda x: x.unfold(0, 40, 1), floats(60, 3)),
+    "a window of one number": (lambda x: x.unfold(0, 1, 1), floats()),
+    "no elements in windows": (lambda x: x.unfold(0, 0, 2), floats(5)),
+    "adaptive pools": (lambda x: F.adaptive_max_pool2d(x, (5, 4), return_indices=True), floats(*IMAGE)),
+    "even adaptive pools": (lambda x: F.adaptive_max_pool2d(x, (4, 5), return_indices=True), floats(3, 12, 20)),
+    "adaptive pools, more than pixels": (
+        lambda x: F.adaptive_max_pool2d(x, (20, 3), return_indices=True),
+        floats(*IMAGE),
+    ),
+    "adaptive pools of a line": (lambda x: F.adaptive_max_pool1d(x, 5, return_indices=True), floats(2, 3, 13)),
+    "adaptive pools of a volume": (
+        lambda x: F.adaptive_max_pool3d(x, (4, 3, 5), return_indices=True),
+        floats(2, 3, 7, 6, 11),
+    ),
+} | {
+    f"samples of a volume: {mode}, {padding}, {corners}": (
+        lambda x, g, mode=mode, padding=padding, corners=corners: F.grid_sample(x, g, mode, padding, corners),
+        floats(2, 3, 4, 5, 6),
+        floats(2, 3, 2, 4, 3),
+    )
+    for mode in ("bilinear", "nearest")
+    for padding in ("zeros", "border", "reflection")
+    for corners in (False, True)
+}
+
+
+def with_gradients(function):
+    def program(*inputs):
+        for x in inputs:
+            x.requires_grad_(x.is_floating_point())
+        out = function(*inputs)
+        first = out[0] if isinstance(out, tuple) else out
+        grads = torch.autograd.grad(first, [x for x in inputs if x.requires_grad], first.detach().cos())
+        return out, grads
+
+    return program
+
+
+def check_lowered(function, *inputs):
+    torch.tpu.synchronize()
+    torch.tpu.reset_metrics()
+    check(function, *inputs)
+    assert not torch.tpu.explain().host_kernels
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_and_their_gradients(name, dtype):
+    function, *inputs = PROGRAMS[name]
+    inputs = [x.to(dtype) if x.is_floating_point() else x for x in inputs]
+    check_lowered(with_gradients(function), *inputs)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_antialiased_bytes(mode):
+    x = torch.randint(256, IMAGE, dtype=torch.uint8)
+    sizes = [(7, 9), (5, 40), (30, 3), (13, 5)]
+    check(lambda x: [F.interpolate(x, size, mode=mode, antialias=True) for size in sizes], x)
+    assert EMBEDDED or not torch.tpu.explain().host_kernels
+
+
+def test_antialiased_pixels_that_are_no_numbers():
+    x = torch.rand(1, 2, 20, 22)
+    x[0, 0, 3, 4], x[0, 1, 5, 5] = float("nan"), float("inf")
+    check_lowered(resized("bilinear", (7, 9)), x)
+
+
+def test_adaptive_pools_of_equal_elements_and_no_numbers():
+    x = torch.tensor([[3.0, 1, 3, 3, float("nan"), 2, float("nan")], [3, 3, 1, 0, 7, 7, 7]])[None]
+    check_lowered(lambda x: F.adaptive_max_pool2d(x, (2, 3), return_indices=True), x)
+    check_lowered(lambda x: F.adaptive_max_pool2d(x, (1, 1), return_indices=True), x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_adaptive_pools_of_half_types(dtype):
+    x = torch.randn(IMAGE, dtype=dtype)
+    check_lowered(lambda x: F.adaptive_max_pool2d(x, (5, 4), return_indices=True), x)
+
+
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+def test_samples_of_a_volume_where_the_grid_says_no_number(padding):
+    x, grid = floats(1, 2, 4, 5, 6), floats(1, 2, 2, 4, 3)
+    grid[0, 0, 0, 0, 1] = grid[0, 1, 1, 2] = float("nan")
+    grid[0, 0, 1, 3, 2] = float("inf")
+    sampled = with_gradients(lambda x, g: F.grid_sample(x, g, padding_mode=padding, align_corners=False))
+    check_lowered(sampled, x, grid)
