@@ -235,6 +235,17 @@ Result IndexPut(AtenCall& c) {  // (x, indices, values, accumulate)
   return ir::Transpose(ir::Reshape(written, split), inverse);
 }
 
+Result Put(AtenCall& c) {  // (x, index, source, accumulate), of flat elements
+  const bool accumulate = c.boolean(3);
+  Tensor x = Flat(c.tensor(0)), index = Flat(Index(c, 1));
+  if (accumulate && x.dtype() == DType::kBool) return Result::Decline();
+  if (index.elements() == 0) return c.tensor(0);
+  if (accumulate) x = Wide(x);
+  const Tensor written = ir::Scatter(accumulate ? ScatterKind::add : ScatterKind::set, x, WrapIndex(index, x.size(0)),
+                                     Flat(c.as(2, x.dtype())), 0);
+  return ir::Reshape(written, c.result_dims());
+}
+
 // histc(x, bins, min, max): how many elements lie in each of `bins` equal parts of [min, max]. That of a range which
 // the data decide is left to the host.
 Result Histogram(AtenCall& c) {
@@ -267,6 +278,7 @@ void RegisterIndex(Registry& r) {
   r.Add({"aten::index_fill.int_Scalar", "aten::index_fill.int_Tensor"}, IndexFill);
   r.Add({"aten::index.Tensor", "aten::_unsafe_index.Tensor"}, IndexTensor);
   r.Add({"aten::index_put", "aten::_index_put_impl", "aten::_unsafe_index_put"}, IndexPut);
+  r.Add("aten::put", Put);
   r.Add("aten::take", [](AtenCall& c) -> Result {
     Tensor x = Flat(c.tensor(0));
     return ir::Take(x, WrapIndex(Index(c, 1), x.size(0)), 0);

@@ -138,6 +138,84 @@ Result SoftMarginBackward(AtenCall& c) {  // (dy, x, target, reduction)
   return Upstream(-(t * z) / (z + 1.0) * In(c, 0), x, c.integer(3, kMean));
 }
 
+// Class scores at [N, C], of which a sample's may be a vector or one number, and what lies beside them.
+struct Margins {
+  Tensor x;
+  int64_t samples, classes;
+
+  explicit Margins(Tensor scores)
+      : samples(scores.rank() == 2 ? scores.size(0) : 1), classes(scores.rank() > 0 ? scores.size(-1) : 1) {
+    x = Rows(scores);
+  }
+  Tensor Rows(Tensor t) const { return ir::Reshape(t, {samples, t.elements() / samples}); }
+  // Of each sample's loss, which is divided by the number of classes.
+  Tensor Upstream(Tensor dy, int64_t reduction) const {
+    const auto count = static_cast<double>(reduction == kMean ? samples * classes : classes);
+    return ir::BroadcastTo(dy.elements() == 1 ? ir::Reshape(dy, {1, 1}) : Rows(dy), {samples, 1}) / count;
+  }
+  Result Loss(Tensor terms, int64_t reduction, Ints dims) const {
+    const Tensor loss = ir::Sum(terms, {1}) / static_cast<double>(classes);
+    return reduction == kNoReduction ? ir::Reshape(loss, dims) : Reduced(loss, reduction);
+  }
+};
+
+// Where another class comes within the margin of the target's, by how much; 0 elsewhere, and for no numbers.
+struct MultiMargin : Margins {
+  Tensor target, is_target, within, weight;
+  bool squared;
+
+  MultiMargin(AtenCall& c, int first) : Margins(In(c, first)), squared(c.real(first + 2, 1) == 2) {
+    target = Rows(c.as(first + 1, DType::kInt64));
+    is_target = ir::Eq(c.emitter().Iota(DType::kInt64, x.dims(), 1), target);
+    const Tensor z = c.as(first + 3, x.dtype(), 1) - ir::TakeAlong(x, target, 1) + x;
+    within = ir::Select(ir::Not(is_target) & (z > 0), z, 0);
+    if (c.has(first + 4)) weight = ir::Take(In(c, first + 4), target, 0);
+  }
+  Tensor Weighed(Tensor t) const { return weight ? t * ir::Reshape(weight, {samples, 1}) : t; }
+};
+
+Result MultiMarginLoss(AtenCall& c) {  // (x, target, p, margin, weight, reduction)
+  if (c.tensor(0).elements() == 0) return Result::Decline();
+  const MultiMargin m(c, 0);
+  return m.Loss(m.Weighed(m.squared ? m.within * m.within : m.within), c.integer(5, kMean), c.result_dims());
+}
+Result MultiMarginLossBackward(AtenCall& c) {  // (dy, x, target, p, margin, weight, reduction)
+  if (c.tensor(1).elements() == 0) return Result::Decline();
+  const MultiMargin m(c, 1);
+  const Tensor slope = m.Weighed(m.squared ? 2 * m.within : ir::Convert(m.within > 0, m.x.dtype()));
+  const Tensor dx = ir::Select(m.is_target, -ir::Sum(slope, {1}, true), slope);
+  return ir::Reshape(dx * m.Upstream(In(c, 0), c.integer(6, kMean)), c.result_dims());
+}
+
+// Each sample's targets up to the first that is negative.
+struct MultiLabel : Margins {
+  Tensor target, counted, is_target, within;  // within: [samples, targets, classes]
+
+  MultiLabel(Tensor scores, Tensor labels) : Margins(scores) {
+    target = Rows(ir::Convert(labels, DType::kInt64));
+    counted = ir::Eq(ir::Scan(ir::ReduceKind::sum, ir::Convert(target < 0, DType::kInt64), 1), 0);
+    target = ir::Select(counted, target, 0);
+    const Tensor none = x.emitter().Constant(x.dtype(), 0, x.dims());
+    is_target = ir::Scatter(ir::ScatterKind::add, none, target, ir::Convert(counted, x.dtype()), 1) > 0;
+    const Tensor z = 1.0 - ir::Unsqueeze(ir::TakeAlong(x, target, 1), 2) + ir::Unsqueeze(x, 1);
+    within = ir::Select(ir::Unsqueeze(counted, 2) & ir::Not(ir::Unsqueeze(is_target, 1)) & (z > 0), z, 0);
+  }
+};
+
+Result MultiLabelMarginLoss(AtenCall& c) {  // (x, target, reduction) -> loss, is_target
+  if (c.tensor(0).elements() == 0) return Result::Decline();
+  const MultiLabel m(In(c, 0), c.tensor(1));
+  const Result loss = m.Loss(ir::Sum(m.within, {2}), c.integer(2, kMean), c.result_dims());
+  return {loss.values()[0], ir::Reshape(m.is_target, c.result_dims(1))};
+}
+Result MultiLabelMarginLossBackward(AtenCall& c) {  // (dy, x, target, reduction, is_target)
+  if (c.tensor(1).elements() == 0) return Result::Decline();
+  const MultiLabel m(In(c, 1), c.tensor(2));
+  const Tensor slope = ir::Convert(m.within > 0, m.x.dtype());
+  const Tensor dx = ir::Scatter(ir::ScatterKind::add, ir::Sum(slope, {1}), m.target, -ir::Sum(slope, {2}), 1);
+  return ir::Reshape(dx * m.Upstream(In(c, 0), c.integer(3, kMean)), c.result_dims());
+}
+
 }  // namespace
 
 void RegisterLoss(Registry& r) {
@@ -152,6 +230,10 @@ void RegisterLoss(Registry& r) {
   r.Add("aten::smooth_l1_loss_backward", SmoothL1Backward);
   r.Add("aten::huber_loss", Huber);
   r.Add("aten::huber_loss_backward", HuberBackward);
+  r.Add("aten::multi_margin_loss", MultiMarginLoss, kStaticScalars);
+  r.Add("aten::multi_margin_loss_backward", MultiMarginLossBackward, kStaticScalars);
+  r.Add("aten::multilabel_margin_loss_forward", MultiLabelMarginLoss);
+  r.Add("aten::multilabel_margin_loss_backward", MultiLabelMarginLossBackward);
   r.Add("aten::soft_margin_loss", SoftMargin);
   r.Add("aten::soft_margin_loss_backward", SoftMarginBackward);
 }

@@ -56,19 +56,27 @@ Lowering MaxPool(size_t n) {  // (x, kernel, stride, padding, dilation, ceil_mod
   };
 }
 
-// dy added where `indices` (flat over the last n dims) say.
-Tensor AddAtIndices(Tensor dy, Tensor indices, Ints x, size_t n) {
+// dy where `indices` (flat over the last n dims) say, added or the last of several.
+Tensor AtIndices(ir::ScatterKind kind, Tensor dy, Tensor indices, Ints x, size_t n) {
   Shape outer = Prefix(x, n);
   int64_t planes = NumElements(outer), area = NumElements(x.take_back(n));
   Shape rows{planes, planes == 0 ? 0 : dy.elements() / planes};
   Tensor base = dy.emitter().Constant(dy.dtype(), 0, {planes, area});
-  Tensor sum = ir::Scatter(ir::ScatterKind::add, base, ir::Reshape(indices, rows), ir::Reshape(dy, rows), 1);
+  Tensor sum = ir::Scatter(kind, base, ir::Reshape(indices, rows), ir::Reshape(dy, rows), 1);
   return ir::Reshape(sum, x);
 }
 
 Lowering MaxPoolBackward(size_t n, int indices) {  // (dy, x, ..., indices)
   return [n, indices](AtenCall& c) -> Result {
-    return AddAtIndices(c.as(0, OpMath(c.result_dtype())), c.as(indices, DType::kInt64), c.result_dims(), n);
+    return AtIndices(ir::ScatterKind::add, c.as(0, OpMath(c.result_dtype())), c.as(indices, DType::kInt64),
+                     c.result_dims(), n);
+  };
+}
+
+Lowering MaxUnpool(size_t n) {  // (x, indices, output_size, ...)
+  return [n](AtenCall& c) -> Result {
+    if (c.tensor(0).elements() == 0) return c.emitter().Constant(c.result_dtype(), 0, c.result_dims());
+    return AtIndices(ir::ScatterKind::set, c.tensor(0), c.as(1, DType::kInt64), c.result_dims(), n);
   };
 }
 
@@ -386,6 +394,8 @@ void RegisterPool(Registry& r) {
   r.Add("aten::adaptive_max_pool3d", AdaptiveMaxPool(3));
   r.Add("aten::adaptive_max_pool2d_backward", MaxPoolBackward(2, 2));
   r.Add("aten::adaptive_max_pool3d_backward", MaxPoolBackward(3, 2));
+  r.Add("aten::max_unpool2d", MaxUnpool(2));
+  r.Add("aten::max_unpool3d", MaxUnpool(3));
   r.Add("aten::avg_pool2d", AvgPool(2));
   r.Add("aten::avg_pool3d", AvgPool(3));
   r.Add("aten::avg_pool2d_backward", AvgPoolBackward(2));

@@ -119,6 +119,14 @@ Lowering Norm(int order, int dims) {
   };
 }
 
+Result Renorm(AtenCall& c) {  // (x, order, dim, most): slices along dim whose norm is larger get that
+  const DType type = c.result_dtype();
+  const Tensor x = c.as(0, OpMath(type)), most = c.as(3, x.dtype());
+  if (!IsFloat(type) || !c.is_static(1) || x.elements() == 0) return Result::Decline();
+  const Tensor norm = VectorNorm(x, c.real(1), OtherDims(x.rank(), {c.dim(2, x.rank())}));
+  return x * Operand(ir::Select(norm > most, most / (norm + 1e-7), 1), type);
+}
+
 Result Trace(AtenCall& c) {
   const Tensor x = Accumulated(c);
   if (x.elements() == 0) return c.emitter().Constant(x.dtype(), 0);
@@ -189,6 +197,7 @@ void RegisterReduce(Registry& r) {
   r.Add("aten::var_mean.correction", Variance(false, true), kStaticScalars);
   r.Add("aten::std_mean.correction", Variance(true, true), kStaticScalars);
 
+  r.Add("aten::renorm", Renorm, kStaticScalars);
   r.Add("aten::linalg_vector_norm", Norm(1, 2), kStaticScalars);
   r.Add({"aten::norm.ScalarOpt_dim", "aten::norm.ScalarOpt_dim_dtype"}, Norm(1, 2), kStaticScalars);
   r.Add({"aten::norm.Scalar", "aten::norm.ScalarOpt_dtype"}, Norm(1, 99), kStaticScalars);

@@ -104,6 +104,14 @@ Result SelectScatter(AtenCall& c) {  // (base, src, dim, index)
 }
 
 // (x, factor): factor * factor channels of a position become a block of positions, or (`spread` false) the reverse.
+Result ChannelShuffle(AtenCall& c) {  // (x, groups)
+  const Tensor x = c.tensor(0);
+  const int64_t groups = c.integer(1);
+  Shape dims{x.size(0), groups, x.size(1) / groups};
+  dims.append(x.dims().begin() + 2, x.dims().end());
+  return ir::Reshape(ir::SwapDims(ir::Reshape(x, dims), 1, 2), x.dims());
+}
+
 Lowering PixelShuffle(bool spread) {
   return [spread](AtenCall& c) -> Result {
     Tensor x = c.tensor(0);
@@ -186,6 +194,7 @@ void RegisterShape(Registry& r) {
         return ir::Reshape(ir::BroadcastAlong(x, spread, along), c.result_dims());
       },
       kAnyElement);
+  r.Add({"aten::channel_shuffle", "aten::native_channel_shuffle"}, ChannelShuffle, kAnyElement);
   r.Add("aten::pixel_shuffle", PixelShuffle(true), kAnyElement);
   r.Add("aten::pixel_unshuffle", PixelShuffle(false), kAnyElement);
   r.Add("aten::constant_pad_nd", ConstantPad);

@@ -16,43 +16,93 @@ def resized(mode, size, corners=False):
 
 IMAGE = (2, 3, 13, 17)
 # Of inputs that get gradients.
-PROGRAMS = {
-    "antialiased": (resized("bilinear", (7, 9)), floats(*IMAGE)),
-    "antialiased, wider and lower": (resized("bilinear", (5, 40), True), floats(*IMAGE)),
-    "antialiased cubic": (resized("bicubic", (6, 30)), floats(*IMAGE)),
-    "antialiased cubic to one": (resized("bicubic", (1, 1), True), floats(*IMAGE)),
-    "antialiased by factors": (
-        lambda x: F.interpolate(x, scale_factor=(0.37, 1.6), mode="bicubic", antialias=True),
-        floats(*IMAGE),
-    ),
-    "windows side by side": (lambda x: x.unfold(-1, 4, 4), floats(3, 18)),
-    "windows that meet": (lambda x: x.unfold(0, 6, 2), floats(16, 3)),
-    "windows that meet unevenly": (lambda x: x.unfold(1, 5, 2), floats(2, 16, 3)),
-    "windows with gaps": (lambda x: x.unfold(1, 2, 5), floats(2, 16, 3)),
-    "many windows": (lambda x: x.unfold(0, 40, 1), floats(60, 3)),
-    "a window of one number": (lambda x: x.unfold(0, 1, 1), floats()),
-    "no elements in windows": (lambda x: x.unfold(0, 0, 2), floats(5)),
-    "adaptive pools": (lambda x: F.adaptive_max_pool2d(x, (5, 4), return_indices=True), floats(*IMAGE)),
-    "even adaptive pools": (lambda x: F.adaptive_max_pool2d(x, (4, 5), return_indices=True), floats(3, 12, 20)),
-    "adaptive pools, more than pixels": (
-        lambda x: F.adaptive_max_pool2d(x, (20, 3), return_indices=True),
-        floats(*IMAGE),
-    ),
-    "adaptive pools of a line": (lambda x: F.adaptive_max_pool1d(x, 5, return_indices=True), floats(2, 3, 13)),
-    "adaptive pools of a volume": (
-        lambda x: F.adaptive_max_pool3d(x, (4, 3, 5), return_indices=True),
-        floats(2, 3, 7, 6, 11),
-    ),
-} | {
-    f"samples of a volume: {mode}, {padding}, {corners}": (
-        lambda x, g, mode=mode, padding=padding, corners=corners: F.grid_sample(x, g, mode, padding, corners),
-        floats(2, 3, 4, 5, 6),
-        floats(2, 3, 2, 4, 3),
-    )
-    for mode in ("bilinear", "nearest")
-    for padding in ("zeros", "border", "reflection")
-    for corners in (False, True)
-}
+PROGRAMS = (
+    {
+        "antialiased": (resized("bilinear", (7, 9)), floats(*IMAGE)),
+        "antialiased, wider and lower": (resized("bilinear", (5, 40), True), floats(*IMAGE)),
+        "antialiased cubic": (resized("bicubic", (6, 30)), floats(*IMAGE)),
+        "antialiased cubic to one": (resized("bicubic", (1, 1), True), floats(*IMAGE)),
+        "antialiased by factors": (
+            lambda x: F.interpolate(x, scale_factor=(0.37, 1.6), mode="bicubic", antialias=True),
+            floats(*IMAGE),
+        ),
+        "windows side by side": (lambda x: x.unfold(-1, 4, 4), floats(3, 18)),
+        "windows that meet": (lambda x: x.unfold(0, 6, 2), floats(16, 3)),
+        "windows that meet unevenly": (lambda x: x.unfold(1, 5, 2), floats(2, 16, 3)),
+        "windows with gaps": (lambda x: x.unfold(1, 2, 5), floats(2, 16, 3)),
+        "many windows": (lambda x: x.unfold(0, 40, 1), floats(60, 3)),
+        "a window of one number": (lambda x: x.unfold(0, 1, 1), floats()),
+        "no elements in windows": (lambda x: x.unfold(0, 0, 2), floats(5)),
+        "adaptive pools": (lambda x: F.adaptive_max_pool2d(x, (5, 4), return_indices=True), floats(*IMAGE)),
+        "even adaptive pools": (lambda x: F.adaptive_max_pool2d(x, (4, 5), return_indices=True), floats(3, 12, 20)),
+        "adaptive pools, more than pixels": (
+            lambda x: F.adaptive_max_pool2d(x, (20, 3), return_indices=True),
+            floats(*IMAGE),
+        ),
+        "adaptive pools of a line": (lambda x: F.adaptive_max_pool1d(x, 5, return_indices=True), floats(2, 3, 13)),
+        "adaptive pools of a volume": (
+            lambda x: F.adaptive_max_pool3d(x, (4, 3, 5), return_indices=True),
+            floats(2, 3, 7, 6, 11),
+        ),
+        "shuffled channels": (lambda x: F.channel_shuffle(x, 3), floats(2, 6, 3, 5)),
+        "elements put": (lambda x, i, y: x.put(i, y), floats(3, 5), torch.tensor([[4, -2], [0, 7]]), floats(2, 2)),
+        "elements added": (
+            lambda x, i, y: x.put(i, y, accumulate=True),
+            floats(3, 5),
+            torch.tensor([4, -2, 4]),
+            floats(3),
+        ),
+        "pools undone": (
+            lambda x, i: F.max_unpool2d(x, i, 2),
+            floats(1, 2, 2, 2),
+            torch.tensor([[[[0, 3], [1, 5]], [[15, 2], [4, 9]]]]),
+        ),
+        "pools of a volume undone": (
+            lambda x, i: F.max_unpool3d(x, i, 2),
+            floats(1, 1, 1, 2, 2),
+            torch.tensor([[[[[0, 31], [4, 15]]]]]),
+        ),
+        "norms bounded": (lambda x: x.renorm(2, 1, 1.5) + x.renorm(1, -1, 2) + x.renorm(3, 0, 1), floats(3, 4, 5)),
+    }
+    | {
+        f"a margin of several classes: {p}, {reduction}, {weighed}": (
+            lambda x, t, w, p=p, reduction=reduction, weighed=weighed: (
+                F.multi_margin_loss(x, t, p, 0.7, w.detach() if weighed else None, reduction=reduction) + 0 * w.sum()
+            ),
+            floats(4, 5),
+            torch.tensor([0, 4, 2, 2]),
+            floats(5).abs(),
+        )
+        for p in (1, 2)
+        for reduction in ("none", "mean", "sum")
+        for weighed in (False, True)
+    }
+    | {
+        f"a margin of several labels: {reduction}": (
+            lambda x, t, reduction=reduction: F.multilabel_margin_loss(x, t, reduction=reduction),
+            floats(4, 5),
+            torch.tensor([[0, 3, -1, 2, 1], [-1, 0, 0, 0, 0], [4, 3, 2, 1, 0], [2, 2, -1, 2, 2]]),
+        )
+        for reduction in ("none", "mean", "sum")
+    }
+    | {
+        "a margin of one sample's labels": (
+            F.multilabel_margin_loss,
+            floats(5),
+            torch.tensor([0, 3, -1, 2, 1]),
+        ),
+    }
+    | {
+        f"samples of a volume: {mode}, {padding}, {corners}": (
+            lambda x, g, mode=mode, padding=padding, corners=corners: F.grid_sample(x, g, mode, padding, corners),
+            floats(2, 3, 4, 5, 6),
+            floats(2, 3, 2, 4, 3),
+        )
+        for mode in ("bilinear", "nearest")
+        for padding in ("zeros", "border", "reflection")
+        for corners in (False, True)
+    }
+)
 
 
 def with_gradients(function):
