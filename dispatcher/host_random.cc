@@ -322,7 +322,8 @@ at::Tensor PhiloxCall::Multinomial() const {  // (p, count, replacement)
   TORCH_CHECK(p.sum(-1).gt(0).all().item<bool>(), "invalid multinomial distribution (sum of probabilities <= 0)");
   const int64_t count = call_.results[0].dims.back();
   if (Number(2, 0) != 0 && count > 1) {
-    const at::Tensor sums = p.div(p.amax(-1, true)).mul_(0x1p38).to(c10::kLong).cumsum(-1), total = sums.narrow(-1, -1, 1);
+    const at::Tensor sums = p.div(p.amax(-1, true)).mul_(0x1p38).to(c10::kLong).cumsum(-1),
+                     total = sums.narrow(-1, -1, 1);
     const at::Tensor drawn = Uniform(c10::kDouble).mul_(total.to(c10::kDouble)).to(c10::kLong);
     return at::searchsorted(sums, at::minimum(drawn, total - 1), /*out_int32=*/false, /*right=*/true);
   }

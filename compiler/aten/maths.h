@@ -16,7 +16,7 @@ Tensor Remainder(Tensor a, Tensor b);                     // Python's %
 Tensor PowStatic(Tensor x, double exponent, DType type);  // the exponent is of `type`
 Tensor Lerp(Tensor start, Tensor end, Tensor weight);
 Tensor LogAddExp(Tensor a, Tensor b, double base);  // 2 or e
-Tensor XLogY(Tensor x, Tensor y);  // 0 where x is 0, NaN where y is
+Tensor XLogY(Tensor x, Tensor y);                   // 0 where x is 0, NaN where y is
 
 // The number of elements that a reduction over `dims` of x combines.
 int64_t CountAlong(Tensor x, Ints dims);
@@ -34,7 +34,8 @@ Shape OtherDims(int64_t rank, Ints dims);
 // Indices below 0 count from the end of a dim of this size.
 Tensor WrapIndex(Tensor index, int64_t size);
 
-// Where along the last dim each value would be inserted: before (`right`: behind) what equals it. [.., k] or [k], [.., n]
+// Where along the last dim each value would be inserted: before (`right`: behind) what equals it. [.., k] or [k], [..,
+// n]
 // -> [.., n].
 Tensor PlacesIn(Tensor sequence, Tensor values, bool right);
 

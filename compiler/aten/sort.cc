@@ -81,7 +81,8 @@ Tensor ModePlace(AtenCall& c, Tensor sorted, int64_t dim) {
   kept[dim] = one[dim] = 1;
   const Tensor changes = ir::Ne(ir::SliceDim(sorted, dim, 1, n), ir::SliceDim(sorted, dim, 0, n - 1));
   const Tensor begins = ir::Pad(ir::Convert(changes, DType::kInt64), 0, one, none) * place;
-  return ir::Reshape(ir::ArgReduce(ir::ExtremumKind::max, place - ir::Scan(ir::ReduceKind::max, begins, dim), dim), kept);
+  return ir::Reshape(ir::ArgReduce(ir::ExtremumKind::max, place - ir::Scan(ir::ReduceKind::max, begins, dim), dim),
+                     kept);
 }
 
 Result Search(AtenCall& c, Tensor sequence, Tensor values, bool right) {
