@@ -139,7 +139,7 @@ Result Multinomial(AtenCall& c) {  // (p, count, replacement)
   return ir::SliceDim(ir::Sort(quotients, dim, true).second, dim, 0, count);
 }
 
-// The order of 64 random bits each.
+// The order of 64 random bits each. (A device with host kernels has the CPU's, which draws other numbers.)
 Result Permutation(AtenCall& c) {  // (n, _, out)
   const int64_t n = c.result_dims()[0];
   const Tensor bits = ir::Bitcast(c.emitter().RandomBits(c.seed(), c.offset(), {n, 2}), DType::kInt64);
