@@ -195,7 +195,7 @@ def test_elementwise_is_bit_for_bit_the_same(mode):
         return ((x * 3 + 1).tanh() * x.exp() - F.gelu(x)).cpu()
 
     def compiled():
-        program()
+        program(), program()
         torch.tpu.wait_for_compiles()
         return program()
 
