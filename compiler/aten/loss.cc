@@ -232,8 +232,9 @@ void RegisterLoss(Registry& r) {
   r.Add("aten::huber_loss_backward", HuberBackward);
   r.Add("aten::multi_margin_loss", MultiMarginLoss, kStaticScalars);
   r.Add("aten::multi_margin_loss_backward", MultiMarginLossBackward, kStaticScalars);
-  r.Add("aten::multilabel_margin_loss_forward", MultiLabelMarginLoss);
-  r.Add("aten::multilabel_margin_loss_backward", MultiLabelMarginLossBackward);
+  // Of all pairs of a label and a class: for few labels the CPU's kernel does less.
+  r.Add("aten::multilabel_margin_loss_forward", MultiLabelMarginLoss, kHostKernelFirst);
+  r.Add("aten::multilabel_margin_loss_backward", MultiLabelMarginLossBackward, kHostKernelFirst);
   r.Add("aten::soft_margin_loss", SoftMargin);
   r.Add("aten::soft_margin_loss_backward", SoftMarginBackward);
 }

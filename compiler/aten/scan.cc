@@ -29,17 +29,20 @@ Lowering CumulativeExtremum(ir::ReduceKind kind) {  // (x, values, indices, dim)
   };
 }
 
-// By doublings: to each element what is 1, 2, 4, .. before it.
+// By doublings: to each element what is 1, 2, 4, .. before it. Beside the greatest number, sums round little.
 Result LogCumSumExp(AtenCall& c) {  // (x, dim)
   Tensor x = In(c, 0);
   if (x.rank() == 0) return x;
   const int64_t dim = c.dim(1, x.rank()), n = x.size(dim);
+  const Tensor greatest = ir::Reduce(ir::ReduceKind::max, ir::Select(IsNan(x), -kInfinity, x), {dim}, true);
+  const Tensor shift = ir::Select(IsFinite(greatest), greatest, 0);
   Shape low(x.rank(), 0), high(x.rank(), 0);
+  x = x - shift;
   for (int64_t& before = low[dim] = 1; before < n; before *= 2) {
     const Tensor shifted = ir::SliceDim(x, dim, 0, n - before);
     x = LogAddExp(x, ir::Pad(shifted, -kInfinity, low, high), M_E);
   }
-  return x;
+  return x + shift;
 }
 
 }  // namespace

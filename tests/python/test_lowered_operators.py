@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from helpers import EMBEDDED, check
+from helpers import EMBEDDED, check, check_compiled
 from torch.nn import functional as F
 
 
@@ -117,19 +117,13 @@ def with_gradients(function):
     return program
 
 
-def check_lowered(function, *inputs):
-    torch.tpu.synchronize()
-    torch.tpu.reset_metrics()
-    check(function, *inputs)
-    assert not torch.tpu.explain().host_kernels
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs_and_their_gradients(name, dtype):
     function, *inputs = PROGRAMS[name]
     inputs = [x.to(dtype) if x.is_floating_point() else x for x in inputs]
-    check_lowered(with_gradients(function), *inputs)
+    by_host = EMBEDDED and "labels" in name  # where the CPU's kernel is faster
+    (check if by_host else check_compiled)(with_gradients(function), *inputs)
 
 
 @pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
@@ -143,19 +137,19 @@ def test_antialiased_bytes(mode):
 def test_antialiased_pixels_that_are_no_numbers():
     x = torch.rand(1, 2, 20, 22)
     x[0, 0, 3, 4], x[0, 1, 5, 5] = float("nan"), float("inf")
-    check_lowered(resized("bilinear", (7, 9)), x)
+    check_compiled(resized("bilinear", (7, 9)), x)
 
 
 def test_adaptive_pools_of_equal_elements_and_no_numbers():
     x = torch.tensor([[3.0, 1, 3, 3, float("nan"), 2, float("nan")], [3, 3, 1, 0, 7, 7, 7]])[None]
-    check_lowered(lambda x: F.adaptive_max_pool2d(x, (2, 3), return_indices=True), x)
-    check_lowered(lambda x: F.adaptive_max_pool2d(x, (1, 1), return_indices=True), x)
+    check_compiled(lambda x: F.adaptive_max_pool2d(x, (2, 3), return_indices=True), x)
+    check_compiled(lambda x: F.adaptive_max_pool2d(x, (1, 1), return_indices=True), x)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_adaptive_pools_of_half_types(dtype):
     x = torch.randn(IMAGE, dtype=dtype)
-    check_lowered(lambda x: F.adaptive_max_pool2d(x, (5, 4), return_indices=True), x)
+    check_compiled(lambda x: F.adaptive_max_pool2d(x, (5, 4), return_indices=True), x)
 
 
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
@@ -164,4 +158,4 @@ def test_samples_of_a_volume_where_the_grid_says_no_number(padding):
     grid[0, 0, 0, 0, 1] = grid[0, 1, 1, 2] = float("nan")
     grid[0, 0, 1, 3, 2] = float("inf")
     sampled = with_gradients(lambda x, g: F.grid_sample(x, g, padding_mode=padding, align_corners=False))
-    check_lowered(sampled, x, grid)
+    check_compiled(sampled, x, grid)
