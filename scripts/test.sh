@@ -33,7 +33,8 @@ if [ "$kind" = full ]; then
     --output build/op_sweep_plugin --samples 1
 else
   part "python on the CPU plugin, some" 1200 "${on_plugin[@]}" "$python" -m pytest tests/python/test_reached_ops.py \
-    tests/python/test_{autograd,complex,errors,failures,fragments,matrices,memory,optimizers,padded_sizes,random,signatures,sizes,streams}.py \
+    tests/python/test_{autograd,complex,distances,errors,failures,fragments,lowered_operators,matrices,memory}.py \
+    tests/python/test_{optimizers,padded_sizes,random,ranks,signatures,sizes,streams}.py \
     "tests/python/test_views.py::test_random_programs[0]"
 fi
 for example in digits_cnn char_gpt; do
