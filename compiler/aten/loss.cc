@@ -187,35 +187,6 @@ Result MultiMarginLossBackward(AtenCall& c) {  // (dy, x, target, p, margin, wei
   return ir::Reshape(dx * m.Upstream(In(c, 0), c.integer(6, kMean)), c.result_dims());
 }
 
-// Each sample's targets up to the first that is negative.
-struct MultiLabel : Margins {
-  Tensor target, counted, is_target, within;  // within: [samples, targets, classes]
-
-  MultiLabel(Tensor scores, Tensor labels) : Margins(scores) {
-    target = Rows(ir::Convert(labels, DType::kInt64));
-    counted = ir::Eq(ir::Scan(ir::ReduceKind::sum, ir::Convert(target < 0, DType::kInt64), 1), 0);
-    target = ir::Select(counted, target, 0);
-    const Tensor none = x.emitter().Constant(x.dtype(), 0, x.dims());
-    is_target = ir::Scatter(ir::ScatterKind::add, none, target, ir::Convert(counted, x.dtype()), 1) > 0;
-    const Tensor z = 1.0 - ir::Unsqueeze(ir::TakeAlong(x, target, 1), 2) + ir::Unsqueeze(x, 1);
-    within = ir::Select(ir::Unsqueeze(counted, 2) & ir::Not(ir::Unsqueeze(is_target, 1)) & (z > 0), z, 0);
-  }
-};
-
-Result MultiLabelMarginLoss(AtenCall& c) {  // (x, target, reduction) -> loss, is_target
-  if (c.tensor(0).elements() == 0) return Result::Decline();
-  const MultiLabel m(In(c, 0), c.tensor(1));
-  const Result loss = m.Loss(ir::Sum(m.within, {2}), c.integer(2, kMean), c.result_dims());
-  return {loss.values()[0], ir::Reshape(m.is_target, c.result_dims(1))};
-}
-Result MultiLabelMarginLossBackward(AtenCall& c) {  // (dy, x, target, reduction, is_target)
-  if (c.tensor(1).elements() == 0) return Result::Decline();
-  const MultiLabel m(In(c, 1), c.tensor(2));
-  const Tensor slope = ir::Convert(m.within > 0, m.x.dtype());
-  const Tensor dx = ir::Scatter(ir::ScatterKind::add, ir::Sum(slope, {1}), m.target, -ir::Sum(slope, {2}), 1);
-  return ir::Reshape(dx * m.Upstream(In(c, 0), c.integer(3, kMean)), c.result_dims());
-}
-
 }  // namespace
 
 void RegisterLoss(Registry& r) {
@@ -232,9 +203,6 @@ void RegisterLoss(Registry& r) {
   r.Add("aten::huber_loss_backward", HuberBackward);
   r.Add("aten::multi_margin_loss", MultiMarginLoss, kStaticScalars);
   r.Add("aten::multi_margin_loss_backward", MultiMarginLossBackward, kStaticScalars);
-  // Of all pairs of a label and a class: for few labels the CPU's kernel does less.
-  r.Add("aten::multilabel_margin_loss_forward", MultiLabelMarginLoss, kHostKernelFirst);
-  r.Add("aten::multilabel_margin_loss_backward", MultiLabelMarginLossBackward, kHostKernelFirst);
   r.Add("aten::soft_margin_loss", SoftMargin);
   r.Add("aten::soft_margin_loss_backward", SoftMarginBackward);
 }
