@@ -114,8 +114,8 @@ def test_programs_and_their_gradients(name, dtype):
 def test_antialiased_bytes(mode):
     x = torch.randint(256, IMAGE, dtype=torch.uint8)
     sizes = [(7, 9), (5, 40), (30, 3), (13, 5)]
-    check(lambda x: [F.interpolate(x, size, mode=mode, antialias=True) for size in sizes], x)
-    assert EMBEDDED or not torch.tpu.explain().host_kernels
+    holds = check if EMBEDDED else check_compiled  # on the embedded device the CPU's kernel is faster
+    holds(lambda x: [F.interpolate(x, size, mode=mode, antialias=True) for size in sizes], x)
 
 
 def test_antialiased_pixels_that_are_no_numbers():
