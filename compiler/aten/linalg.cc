@@ -7,12 +7,7 @@
 namespace tpu::aten {
 namespace {
 
-Tensor Transposed(Tensor x) {
-  Shape order;
-  for (int64_t d = 0; d < x.rank(); ++d) order.push_back(d);
-  std::swap(order[x.rank() - 1], order[x.rank() - 2]);
-  return ir::Transpose(x, order);
-}
+Tensor Transposed(Tensor x) { return ir::SwapDims(x, x.rank() - 2, x.rank() - 1); }
 Tensor Adjoint(Tensor x) {
   x = Transposed(x);
   return IsComplex(x.dtype()) ? ir::Complex(ir::Real(x), -ir::Imaginary(x)) : x;

@@ -138,53 +138,44 @@ Result SoftMarginBackward(AtenCall& c) {  // (dy, x, target, reduction)
   return Upstream(-(t * z) / (z + 1.0) * In(c, 0), x, c.integer(3, kMean));
 }
 
-// Class scores at [N, C], of which a sample's may be a vector or one number, and what lies beside them.
-struct Margins {
-  Tensor x;
+// Class scores at [N, C], of which a sample's may be a vector or one number. Where another class comes within the
+// margin of the target's, by how much; 0 elsewhere, and for no numbers.
+struct MultiMargin {
   int64_t samples, classes;
-
-  explicit Margins(Tensor scores)
-      : samples(scores.rank() == 2 ? scores.size(0) : 1), classes(scores.rank() > 0 ? scores.size(-1) : 1) {
-    x = Rows(scores);
-  }
-  Tensor Rows(Tensor t) const { return ir::Reshape(t, {samples, t.elements() / samples}); }
-  // Of each sample's loss, which is divided by the number of classes.
-  Tensor Upstream(Tensor dy, int64_t reduction) const {
-    const auto count = static_cast<double>(reduction == kMean ? samples * classes : classes);
-    return ir::BroadcastTo(dy.elements() == 1 ? ir::Reshape(dy, {1, 1}) : Rows(dy), {samples, 1}) / count;
-  }
-  Result Loss(Tensor terms, int64_t reduction, Ints dims) const {
-    const Tensor loss = ir::Sum(terms, {1}) / static_cast<double>(classes);
-    return reduction == kNoReduction ? ir::Reshape(loss, dims) : Reduced(loss, reduction);
-  }
-};
-
-// Where another class comes within the margin of the target's, by how much; 0 elsewhere, and for no numbers.
-struct MultiMargin : Margins {
-  Tensor target, is_target, within, weight;
   bool squared;
+  Tensor x, target, is_target, within, weight;
 
-  MultiMargin(AtenCall& c, int first) : Margins(In(c, first)), squared(c.real(first + 2, 1) == 2) {
+  MultiMargin(AtenCall& c, int first) : squared(c.real(first + 2, 1) == 2) {
+    const Tensor scores = In(c, first);
+    samples = scores.rank() == 2 ? scores.size(0) : 1;
+    classes = scores.rank() > 0 ? scores.size(-1) : 1;
+    x = Rows(scores);
     target = Rows(c.as(first + 1, DType::kInt64));
     is_target = ir::Eq(c.emitter().Iota(DType::kInt64, x.dims(), 1), target);
     const Tensor z = c.as(first + 3, x.dtype(), 1) - ir::TakeAlong(x, target, 1) + x;
     within = ir::Select(ir::Not(is_target) & (z > 0), z, 0);
     if (c.has(first + 4)) weight = ir::Take(In(c, first + 4), target, 0);
   }
+  Tensor Rows(Tensor t) const { return ir::Reshape(t, {samples, t.elements() / samples}); }
   Tensor Weighed(Tensor t) const { return weight ? t * ir::Reshape(weight, {samples, 1}) : t; }
 };
 
 Result MultiMarginLoss(AtenCall& c) {  // (x, target, p, margin, weight, reduction)
   if (c.tensor(0).elements() == 0) return Result::Decline();
   const MultiMargin m(c, 0);
-  return m.Loss(m.Weighed(m.squared ? m.within * m.within : m.within), c.integer(5, kMean), c.result_dims());
+  const Tensor terms = m.Weighed(m.squared ? m.within * m.within : m.within);
+  const Tensor loss = ir::Sum(terms, {1}) / static_cast<double>(m.classes);
+  const int64_t reduction = c.integer(5, kMean);
+  return reduction == kNoReduction ? ir::Reshape(loss, c.result_dims()) : Reduced(loss, reduction);
 }
 Result MultiMarginLossBackward(AtenCall& c) {  // (dy, x, target, p, margin, weight, reduction)
   if (c.tensor(1).elements() == 0) return Result::Decline();
   const MultiMargin m(c, 1);
   const Tensor slope = m.Weighed(m.squared ? 2 * m.within : ir::Convert(m.within > 0, m.x.dtype()));
   const Tensor dx = ir::Select(m.is_target, -ir::Sum(slope, {1}, true), slope);
-  return ir::Reshape(dx * m.Upstream(In(c, 0), c.integer(6, kMean)), c.result_dims());
+  const auto count = static_cast<double>(c.integer(6, kMean) == kMean ? m.samples * m.classes : m.classes);
+  const Tensor dy = In(c, 0), each = dy.elements() == 1 ? ir::Reshape(dy, {1, 1}) : m.Rows(dy);
+  return ir::Reshape(dx * (ir::BroadcastTo(each, {m.samples, 1}) / count), c.result_dims());
 }
 
 }  // namespace

@@ -34,9 +34,8 @@ Shape OtherDims(int64_t rank, Ints dims);
 // Indices below 0 count from the end of a dim of this size.
 Tensor WrapIndex(Tensor index, int64_t size);
 
-// Where along the last dim each value would be inserted: before (`right`: behind) what equals it. [.., k] or [k], [..,
-// n]
-// -> [.., n].
+// Where along the last dim each value would be inserted: before (`right`: behind) what equals it.
+// [.., k] or [k], [.., n] -> [.., n].
 Tensor PlacesIn(Tensor sequence, Tensor values, bool right);
 
 // a @ b over the last dim of a and the one before last of b, rounded into `result`.
