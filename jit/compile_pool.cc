@@ -430,21 +430,26 @@ void CompilePool::Prepare(const FragmentEntry& entry, Device& device) {
   if (!singles_.empty()) work_.notify_all();
 }
 
-absl::StatusOr<Executable*> CompilePool::SingleOperation(const CallRef& call, Device& device, bool awaited) {
+absl::StatusOr<std::shared_ptr<Executable>> CompilePool::SingleOperation(const CallRef& call, Device& device,
+                                                                         bool awaited) {
   const std::pair<const Call*, const Device*> where{call.get(), &device};
   std::unique_lock<std::mutex> lock(single_mutex_);
   const auto found = [&] {
     const auto it = single_.find(where);
     return it != single_.end() && !it->second.call.expired() ? &it->second : nullptr;
   };
-  const Single* known = found();
+  Single* known = found();
   if (awaited && known != nullptr && known->executable == nullptr) {
     const Clock::time_point start = Clock::now();
     single_made_.wait(lock, [&] { return (known = found()) == nullptr || known->executable != nullptr; });
     CountWait(start);
   }
-  if (known != nullptr) return known->executable.get();
-  single_[where] = {call, nullptr};
+  if (known != nullptr) {
+    known->last_asked = ++single_asked_;
+    return known->executable;
+  }
+  if (single_.size() >= single_room_) DropSingles();
+  single_[where] = {call};
   lock.unlock();
   absl::StatusOr<std::unique_ptr<Executable>> made = CompileSingle(call, device, awaited);
   lock.lock();
@@ -453,11 +458,25 @@ absl::StatusOr<Executable*> CompilePool::SingleOperation(const CallRef& call, De
     single_.erase(where);
     return made.status();
   }
-  if (single_.size() >= single_room_) {
-    absl::erase_if(single_, [](const auto& item) { return item.second.call.expired(); });
-    single_room_ = std::max<size_t>(256, 2 * single_.size());
+  Single& single = single_[where];
+  single.last_asked = ++single_asked_;
+  return single.executable = *std::move(made);
+}
+
+void CompilePool::DropSingles() {
+  const size_t most = engine_.device(0).most_programs();
+  absl::erase_if(single_, [](const auto& item) { return item.second.call.expired(); });
+  std::vector<uint64_t> asked;
+  for (const auto& [where, single] : single_) {
+    if (single.executable) asked.push_back(single.last_asked);
   }
-  return (single_[where].executable = *std::move(made)).get();
+  if (asked.size() >= std::max<size_t>(most, 1)) {
+    const auto latest_to_go = asked.begin() + static_cast<std::ptrdiff_t>(asked.size() / 8);
+    std::nth_element(asked.begin(), latest_to_go, asked.end());
+    absl::erase_if(single_,
+                   [&](const auto& item) { return item.second.executable && item.second.last_asked <= *latest_to_go; });
+  }
+  single_room_ = std::min(most, std::max<size_t>(256, 2 * single_.size()));
 }
 
 absl::StatusOr<std::unique_ptr<Executable>> CompilePool::CompileSingle(const CallRef& call, Device& device,

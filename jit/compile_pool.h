@@ -57,9 +57,9 @@ class CompilePool {
   void StoreProfile(const std::string& key, const Profile& profile);
   // Drops them on a thread of the pool. Never blocks.
   void Discard(std::vector<FragmentRef> entries);
-  // The call alone as a program, compiled now if this process and the disk don't have it; alive as long as the call.
-  // Called by stream threads; not `awaited`, it is null where another thread is at it.
-  absl::StatusOr<Executable*> SingleOperation(const CallRef& call, Device& device, bool awaited = true);
+  // The call alone as a program, compiled now if this process and the disk don't have it; kept while the call lives, or
+  // until the device has too many. Called by stream threads; not `awaited`, it is null where another thread is at it.
+  absl::StatusOr<std::shared_ptr<Executable>> SingleOperation(const CallRef& call, Device& device, bool awaited = true);
   // All threads begin with those that SingleOperation will be asked for when the fragment, which is new, is launched.
   // Never blocks.
   void Prepare(const FragmentEntry& entry, Device& device);
@@ -117,10 +117,15 @@ class CompilePool {
   std::condition_variable single_made_;
   struct Single {
     std::weak_ptr<const Call> call;
-    std::unique_ptr<Executable> executable;  // null while a thread, which holds the call, makes it
+    std::shared_ptr<Executable> executable = nullptr;  // null while a thread, which holds the call, makes it
+    uint64_t last_asked = 0;                           // greater: later
   };
+  // Those of calls that have ended and, if these are few, of calls not asked for longest. With single_mutex_ held.
+  void DropSingles();
+
   absl::flat_hash_map<std::pair<const Call*, const Device*>, Single> single_;
-  size_t single_room_ = 256;  // above so many, those of calls that have ended are dropped
+  uint64_t single_asked_ = 0;
+  size_t single_room_ = 256;  // above so many, some are dropped
   std::mutex mutex_;
   std::condition_variable work_, idle_, done_;
   std::deque<std::pair<CallRef, Device*>> singles_;

@@ -95,7 +95,8 @@ Engine::Engine(std::vector<std::unique_ptr<Device>> devices, std::unique_ptr<Com
       streams_(devices_.size()),
       windows_(devices_.size()),
       lent_(devices_.size()),
-      table_(std::make_unique<FragmentTable>(static_cast<int>(devices_.size()), Flags::Get().known_ops)) {
+      table_(std::make_unique<FragmentTable>(static_cast<int>(devices_.size()), Flags::Get().known_ops,
+                                             devices_.front()->most_programs())) {
   for (size_t d = 0; d < devices_.size(); ++d) {
     streams_[d].resize(kMaxStreams);
     windows_[d].resize(kMaxStreams);

@@ -154,7 +154,8 @@ FragmentRef FragmentTable::FindOrInsert(absl::Span<const Node> nodes, absl::Span
   Analyse(*entry);
   *inserted = true;
   bucket.push_back(entry);
-  ops_ += nodes.size();
+  ops_.now += nodes.size();
+  ++fragments_.now;
   return entry;
 }
 
@@ -166,7 +167,7 @@ std::vector<FragmentRef> FragmentTable::All() const {
 
 std::vector<FragmentRef> FragmentTable::TakeSurplus() {
   std::vector<FragmentRef> surplus;
-  if (ops_ <= room_) return surplus;
+  if (ops_.now <= ops_.room && fragments_.now <= fragments_.room) return surplus;
   std::vector<const FragmentEntry*> latest_first;
   for (const auto& [hash, bucket] : entries_) {
     for (const FragmentRef& entry : bucket) latest_first.push_back(entry.get());
@@ -174,17 +175,19 @@ std::vector<FragmentRef> FragmentTable::TakeSurplus() {
   std::sort(latest_first.begin(), latest_first.end(),
             [](const FragmentEntry* a, const FragmentEntry* b) { return a->last_cut > b->last_cut; });
   absl::flat_hash_set<const FragmentEntry*> gone;
-  ops_ = 0;
+  ops_.now = fragments_.now = 0;
   for (const FragmentEntry* entry : latest_first) {
     const size_t ops = entry->fragment.nodes.size();
     // Holders get their entry under the recording lock: one that has none gets none meanwhile.
-    if (ops_ + ops <= most_ops_ || entry->ref_count() > 1) {
-      ops_ += ops;
+    if ((ops_.Holds(ops) && fragments_.Holds(1)) || entry->ref_count() > 1) {
+      ops_.now += ops;
+      ++fragments_.now;
     } else {
       gone.insert(entry);
     }
   }
-  room_ = std::max(ops_, most_ops_) + most_ops_ / 8;
+  ops_.MakeRoom();
+  fragments_.MakeRoom();
   absl::erase_if(entries_, [&](auto& item) {
     std::vector<FragmentRef>& bucket = item.second;
     const auto end = std::partition(bucket.begin(), bucket.end(),

@@ -5,6 +5,7 @@
 // window, launch or compile job holds it. A program that comes back to such a fragment finds its code on disk.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -92,9 +93,9 @@ struct FragmentEntry final : RefCounted<FragmentEntry> {
 
 class FragmentTable {
  public:
-  // Keeps fragments of `most_ops` operations together, and an eighth more before it gives some up.
-  FragmentTable(int devices, size_t most_ops)
-      : devices_(devices), most_ops_(most_ops), room_(most_ops + most_ops / 8) {}
+  // Keeps so many fragments, of `most_ops` operations together, and an eighth more before it gives some up.
+  FragmentTable(int devices, size_t most_ops, size_t most_fragments)
+      : devices_(devices), ops_(most_ops), fragments_(most_fragments) {}
 
   // `inputs` is consulted only for a new entry.
   FragmentRef FindOrInsert(absl::Span<const Node> nodes, absl::Span<const ValueId> operands,
@@ -106,10 +107,18 @@ class FragmentTable {
   std::vector<FragmentRef> TakeSurplus();
 
  private:
+  // How much of something there is, and above how much there is a surplus.
+  struct Kept {
+    explicit Kept(size_t most) : most(most), room(most + most / 8) {}
+    bool Holds(size_t more) const { return now + more <= most; }
+    void MakeRoom() { room = std::max(now, most) + most / 8; }
+
+    const size_t most;
+    size_t now = 0, room;
+  };
+
   const int devices_;
-  const size_t most_ops_;
-  size_t ops_ = 0;
-  size_t room_;  // the operations above which there is a surplus
+  Kept ops_, fragments_;
   absl::flat_hash_map<uint64_t, std::vector<FragmentRef>> entries_;
 };
 

@@ -273,14 +273,15 @@ absl::Status Launch::RunNode(int node, absl::Span<const KernelInput> in, absl::S
   const Call& call = *entry_->fragment.nodes[node].call;
   if (absl::Status status = CheckNotEnding(); !status.ok()) return status;
   if (call.needs_program) {  // its views are programs too: no operand is a window
-    absl::StatusOr<Executable*> program =
+    const absl::StatusOr<std::shared_ptr<Executable>> program =
         engine_.pool().SingleOperation(entry_->fragment.nodes[node].call, *stream_.device());
     if (!program.ok()) return program.status();
     std::vector<Argument> arguments;
     for (const KernelInput& k : in) arguments.push_back(k.argument);
-    return (*program)->Launch(
-        absl::MakeSpan(arguments), out, nullptr,
-        [entry = entry_, node](const absl::Status& error) { return ExplainNode(*entry, node, error); });
+    return (*program)->Launch(absl::MakeSpan(arguments), out, nullptr,
+                              [entry = entry_, node, running = *program](const absl::Status& error) {
+                                return ExplainNode(*entry, node, error);
+                              });
   }
   if (!engine_.call_runner()) {
     return absl::UnimplementedError(absl::StrCat(call.op, " has no host kernel in this process"));

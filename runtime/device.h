@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -138,6 +139,8 @@ class Device {
   // What is kept of a program that the backend made: a device whose own compiler goes on from there adds its result.
   virtual absl::StatusOr<Program> Complete(Program program) { return program; }
   virtual absl::StatusOr<std::unique_ptr<Executable>> Load(const Program& program) = 0;
+  // How many programs may be loaded at a time, about: what is asked for more keeps those that ran lately.
+  virtual size_t most_programs() const { return std::numeric_limits<int>::max(); }
   // A program that CompilerBackend::CompileFamily made. Unimplemented where there are none.
   virtual absl::StatusOr<std::unique_ptr<ExecutableFamily>> LoadFamily(const Program& program) {
     return absl::UnimplementedError("this device has no programs for many sizes");

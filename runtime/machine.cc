@@ -122,6 +122,12 @@ int64_t UsableMemory() {
   return std::min(machine, FindGroupLimits().bytes);
 }
 
+int64_t MostMappings() {
+  int64_t most = 65530;  // the kernel's default
+  std::ifstream("/proc/sys/vm/max_map_count") >> most;
+  return most;
+}
+
 absl::Status OutOfMemory(const std::string& device, uint64_t bytes, const MemoryStats& stats) {
   return absl::ResourceExhaustedError(absl::StrCat(
       "TPU out of memory. Tried to allocate ", Bytes(static_cast<int64_t>(std::min<uint64_t>(bytes, INT64_MAX))), ". ",

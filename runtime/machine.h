@@ -43,6 +43,9 @@ int UsableCores();
 // The machine's, or what the process's control groups leave it.
 int64_t UsableMemory();
 
+// How many mappings of memory the kernel gives a process: vm.max_map_count.
+int64_t MostMappings();
+
 // ResourceExhausted in torch.cuda's words: `bytes` more did not fit `device` ("tpu:0"), which holds what `stats` say.
 absl::Status OutOfMemory(const std::string& device, uint64_t bytes, const MemoryStats& stats);
 

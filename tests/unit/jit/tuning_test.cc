@@ -65,6 +65,7 @@ class Plus final : public Executable {
 };
 
 std::atomic<int> g_refused_loads = 0;  // so many of the next ones
+size_t g_most_programs = 0;            // 0: as many as there are
 
 class FakeDevice final : public Device {
  public:
@@ -83,6 +84,7 @@ class FakeDevice final : public Device {
     if (g_refused_loads > 0 && g_refused_loads-- > 0) return absl::InternalError("no such program");
     return std::make_unique<Plus>(*this, program.bytes);
   }
+  size_t most_programs() const override { return g_most_programs > 0 ? g_most_programs : Device::most_programs(); }
   MemoryStats memory_stats() const override { return {}; }
   void ResetPeakMemoryStats() override {}
   void AllowMemory(int64_t) override {}
@@ -141,6 +143,7 @@ class TuningTest : public testing::Test {
     setenv("TORCH_TPU_CACHE", directory_.c_str(), 1);
     g_fixed = false;
     g_compile_takes = {};
+    g_most_programs = 0;
   }
   ~TuningTest() override {
     engine_.reset();  // before what it writes at its end is removed
@@ -387,12 +390,41 @@ TEST_F(TuningTest, ProgramsOfSingleOperationsEndWithTheirCalls) {
   Start({{"", "0"}});
   Device& device = engine_->device(0);
   const int before = Plus::alive;
-  Executable* const kept = *engine_->pool().SingleOperation(call_, device);
+  const std::shared_ptr<Executable> kept = *engine_->pool().SingleOperation(call_, device);
   for (int i = 0; i < 2000; ++i) {
     ASSERT_TRUE(engine_->pool().SingleOperation(MakeCall("test::another", 1, type_), device).ok());
   }
   EXPECT_LE(Plus::alive, before + 300);
   EXPECT_EQ(*engine_->pool().SingleOperation(call_, device), kept);
+}
+
+TEST_F(TuningTest, FragmentsAreNoMoreThanTheDeviceMayHaveProgramsOf) {
+  g_most_programs = 100;
+  Start({{"", "0"}});
+  const int before = Plus::alive;
+  for (int i = 0; i < 300; ++i) {
+    Launch(3, MakeCall("test::another", 1, type_));
+    ASSERT_LE(engine_->Fragments().size(), 113);
+    ASSERT_LE(Plus::alive, before + 113);
+  }
+  EXPECT_GE(engine_->Fragments().size(), 100);
+}
+
+TEST_F(TuningTest, ProgramsOfSingleOperationsAreNoMoreThanTheDeviceMayHave) {
+  g_most_programs = 100;
+  Start({{"", "0"}});
+  Device& device = engine_->device(0);
+  std::vector<CallRef> calls;
+  for (int i = 0; i < 300; ++i) {
+    calls.push_back(MakeCall("test::another", 1, type_));
+    ASSERT_TRUE(engine_->pool().SingleOperation(calls.back(), device).ok());
+    ASSERT_TRUE(engine_->pool().SingleOperation(call_, device).ok());
+    EXPECT_LE(Plus::alive, 257);
+  }
+  EXPECT_LE(Plus::alive, 100);
+  EXPECT_EQ(Counters()["compiles"] + Counters()["disk_cache_hits"], 301);  // what is asked for again and again stays
+  ASSERT_TRUE(engine_->pool().SingleOperation(calls.front(), device).ok());
+  EXPECT_EQ(Counters()["compiles"] + Counters()["disk_cache_hits"], 302);
 }
 
 TEST_F(TuningTest, AnOperationWhoseProgramDoesNotLoadAnyMoreIsCompiledAnew) {
@@ -408,9 +440,9 @@ TEST_F(TuningTest, AnOperationWhoseProgramDoesNotLoadAnyMoreIsCompiledAnew) {
 TEST_F(TuningTest, OfTwoThatAskForAnOperationOneCompilesIt) {
   Start({{"", "0"}});
   g_compile_takes = std::chrono::milliseconds(20);
-  Executable* others = nullptr;
+  std::shared_ptr<Executable> others;
   std::thread other([&] { others = *engine_->pool().SingleOperation(call_, engine_->device(0)); });
-  Executable* const own = *engine_->pool().SingleOperation(call_, engine_->device(0));
+  const std::shared_ptr<Executable> own = *engine_->pool().SingleOperation(call_, engine_->device(0));
   other.join();
   EXPECT_EQ(own, others);
   EXPECT_EQ(Counters()["compiles"], 1);
