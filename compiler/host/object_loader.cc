@@ -9,6 +9,7 @@
 #include "compiler/host/host_backend.h"
 #include "compiler/host/special_kernels.h"
 #include "compiler/host/vector_library.h"
+#include "llvm/ADT/BitmaskEnum.h"
 #include "llvm/ExecutionEngine/JITLink/JITLinkMemoryManager.h"
 #include "llvm/ExecutionEngine/Orc/AbsoluteSymbols.h"
 #include "llvm/ExecutionEngine/Orc/Core.h"
@@ -22,6 +23,7 @@ namespace {
 
 using llvm::orc::ExecutionSession;
 using llvm::orc::JITDylib;
+LLVM_ENABLE_BITMASK_ENUMS_IN_NAMESPACE();
 
 absl::Status ToStatus(llvm::Error error, const char* doing) {
   return absl::InternalError(absl::StrCat(doing, ": ", llvm::toString(std::move(error))));
@@ -46,6 +48,25 @@ class VectorFunctions : public llvm::orc::DefinitionGenerator {
     }
     return found.empty() ? llvm::Error::success() : library.define(llvm::orc::absoluteSymbols(std::move(found)));
   }
+};
+
+// Constants are mapped as the code is: kernels side by side are one mapping then, not two each, and Linux lets a
+// process have so many (vm.max_map_count).
+class OneKindOfMapping : public llvm::orc::ObjectLinkingLayer::Plugin {
+ public:
+  void modifyPassConfig(llvm::orc::MaterializationResponsibility&, llvm::jitlink::LinkGraph&,
+                        llvm::jitlink::PassConfiguration& passes) override {
+    using llvm::orc::MemProt;
+    passes.PostPrunePasses.push_back([](llvm::jitlink::LinkGraph& graph) {
+      for (llvm::jitlink::Section& section : graph.sections()) {
+        if (section.getMemProt() == MemProt::Read) section.setMemProt(MemProt::Read | MemProt::Exec);
+      }
+      return llvm::Error::success();
+    });
+  }
+  llvm::Error notifyFailed(llvm::orc::MaterializationResponsibility&) override { return llvm::Error::success(); }
+  llvm::Error notifyRemovingResources(JITDylib&, llvm::orc::ResourceKey) override { return llvm::Error::success(); }
+  void notifyTransferringResources(JITDylib&, llvm::orc::ResourceKey, llvm::orc::ResourceKey) override {}
 };
 
 // What conversions of f16 are where the processor has none; libgcc's, which compilers call by these names.
@@ -79,6 +100,7 @@ class Session {
     }
     memory_ = std::make_unique<llvm::jitlink::InProcessMemoryManager>(*page);
     layer_ = std::make_unique<llvm::orc::ObjectLinkingLayer>(*execution_, *memory_);
+    layer_->addPlugin(std::make_shared<OneKindOfMapping>());
     math_ = &execution_->createBareJITDylib("math");
     if (llvm::Error error = math_->define(llvm::orc::absoluteSymbols(MathSymbols()))) {
       status_ = ToStatus(std::move(error), "naming libm's functions");

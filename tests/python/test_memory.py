@@ -281,3 +281,27 @@ def test_freed_tensors_of_the_cpu_do_not_fill_the_heap_with_holes():
         print(most)
     """
     assert int(run_python(program).stdout) < 1700 * MIB
+
+
+@pytest.mark.embedded_only(reason="how a plugin maps its code is its own")
+def test_code_takes_few_mappings():
+    """Linux lets a process have so many: 65530, where nobody says otherwise."""
+
+    def mappings():
+        with open("/proc/self/maps") as maps:
+            return sum(" r-xp " in line or " r--p " in line for line in maps)
+
+    def programs():
+        counted = torch.tpu.metrics()
+        return counted["compiles"] + counted["disk_cache_hits"]
+
+    x = torch.rand(64, 16, device="tpu")
+    functions = [torch.sin, torch.cos, torch.exp, torch.tanh, torch.sigmoid, torch.erf, torch.log1p]
+    before, known = mappings(), programs()
+    for f in functions:
+        for g in functions:
+            for _ in range(8):  # known only when it has been seen some times
+                g(f(x) * 3).sum(1).cpu()
+    torch.tpu.wait_for_compiles()
+    assert programs() - known >= 40
+    assert mappings() - before < 40
