@@ -15,7 +15,7 @@ from torch_tpu import _C
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
 
-def check_compiled(function, *arguments, calls=3, captured=True, **options):
+def check_torch_compiled(function, *arguments, calls=3, captured=True, **options):
     """Compiled on tpu, called several times, gives what the function gives on the CPU and writes the same."""
     torch._dynamo.reset()
     torch.tpu.reset_metrics()
@@ -70,7 +70,7 @@ def test_named_as_a_backend():
 
 
 def test_forward():
-    check_compiled(
+    check_torch_compiled(
         lambda a, b: (F.gelu(a @ b).softmax(-1), (a * 2).sum(0), a.amax(1)), torch.randn(8, 4), torch.randn(4, 6)
     )
 
@@ -148,7 +148,7 @@ def test_inputs_that_are_written():
         b.mul_(a.sum())
         return a * b
 
-    check_compiled(f, torch.randn(4, 3), torch.randn(4, 3))
+    check_torch_compiled(f, torch.randn(4, 3), torch.randn(4, 3))
 
 
 def test_views_that_are_written():
@@ -157,7 +157,7 @@ def test_views_that_are_written():
         a.t()[0].zero_()
         return a.sum()
 
-    check_compiled(f, torch.randn(4, 4))
+    check_torch_compiled(f, torch.randn(4, 4))
 
 
 def test_an_input_over_part_of_a_storage_is_written():
@@ -346,8 +346,8 @@ def test_graph_breaks():
         print(end="")
         return b.relu()
 
-    check_compiled(f, torch.ones(3))
-    check_compiled(f, -torch.ones(3))
+    check_torch_compiled(f, torch.ones(3))
+    check_torch_compiled(f, -torch.ones(3))
     torch._dynamo.reset()
     with pytest.raises(torch._dynamo.exc.Unsupported):
         compiled(f, fullgraph=True)(torch.ones(3, device="tpu"))
@@ -373,7 +373,7 @@ def test_autocast():
         with torch.autocast(a.device.type, torch.bfloat16):
             return F.linear(a, w).float().softmax(-1)
 
-    check_compiled(f, torch.randn(8, 16), torch.randn(4, 16))
+    check_torch_compiled(f, torch.randn(8, 16), torch.randn(4, 16))
     a, w = torch.randn(8, 16), torch.randn(4, 16)
     there = compiled(lambda a, w: F.linear(a, w) + 1)
     with torch.autocast("cpu", torch.bfloat16):
@@ -539,7 +539,7 @@ def test_calls_store_no_stream(streams_stored):
         y.sum().backward()
         return y
 
-    check_compiled(lambda x: (x * 2).sin(), torch.randn(4))
+    check_torch_compiled(lambda x: (x * 2).sin(), torch.randn(4))
     for _ in range(2):
         compiled(trained)(torch.randn(4, device="tpu", requires_grad=True))
     assert not streams_stored
