@@ -317,11 +317,15 @@ Results PhiloxCall::Dropout() const {  // (x, p, train) -> y, mask
 
 at::Tensor PhiloxCall::Multinomial() const {  // (p, count, replacement)
   const at::Tensor p = TensorAt(0).to(TensorAt(0).scalar_type() == c10::kDouble ? c10::kDouble : c10::kFloat);
-  TORCH_CHECK(p.ge(0).logical_and_(p.lt(std::numeric_limits<double>::infinity())).all().item<bool>(),
-              "probability tensor contains either `inf`, `nan` or element < 0");
-  TORCH_CHECK(p.sum(-1).gt(0).all().item<bool>(), "invalid multinomial distribution (sum of probabilities <= 0)");
   const int64_t count = call_.results[0].dims.back();
-  if (Number(2, 0) != 0 && count > 1) {
+  const bool replaced = Number(2, 0) != 0 && count > 1;
+  TORCH_CHECK(p.ge(0).logical_and_(p.lt(std::numeric_limits<double>::infinity())).all().item<bool>(),
+              !replaced                    ? "probability tensor contains either `inf`, `nan` or element < 0"
+              : p.lt(0).any().item<bool>() ? "invalid multinomial distribution (encountering probability entry < 0)"
+                                           : "invalid multinomial distribution (encountering probability entry = "
+                                             "infinity or NaN)");
+  TORCH_CHECK(p.sum(-1).gt(0).all().item<bool>(), "invalid multinomial distribution (sum of probabilities <= 0)");
+  if (replaced) {  // as in compiled code
     const at::Tensor sums = p.div(p.amax(-1, true)).mul_(0x1p38).to(c10::kLong).cumsum(-1),
                      total = sums.narrow(-1, -1, 1);
     const at::Tensor drawn = Uniform(c10::kDouble).mul_(total.to(c10::kDouble)).to(c10::kLong);
@@ -365,7 +369,7 @@ const PhiloxCall::Operators& PhiloxCall::Known() {
       {"geometric",
        [](C c) -> Results {
          const at::Tensor logarithm = c.Uniform(c10::kDouble).neg_().add_(1).log_();
-         return {logarithm.div_(std::log(1 - c.Number(1, 0))).ceil_().clamp_min_(1)};
+         return {logarithm.div_(std::log1p(-c.Number(1, 0))).ceil_().clamp_min_(1)};
        }},
       {"random.from", [](C c) -> Results { return {c.Integers(c.Integer(1, 0), c.Integer(2, c.FullRange()))}; }},
       {"random.to", [](C c) -> Results { return {c.Integers(0, c.Integer(1, 0))}; }},

@@ -29,41 +29,51 @@ Tensor ColumnsLast(Tensor x) {
   return ir::Transpose(x, order);
 }
 
+// What is no number counts as itself, as on the CPU, where vectors' norms differ.
 Tensor NormOfRows(Tensor x, double p, Ints dims) {
   const bool few = FewColumns(x);
-  return ir::Reshape(VectorNorm(few ? ColumnsFirst(x) : x, p, {few ? 0 : x.rank() - 1}), dims);
+  const int64_t columns = few ? 0 : x.rank() - 1;
+  if (few) x = ColumnsFirst(x);
+  if (p == 0) x = ir::Select(IsNan(x), x, ir::Convert(ir::Ne(x, 0), x.dtype()));
+  return ir::Reshape(VectorNorm(x, p == 0 ? 1 : p, {columns}), dims);
 }
 
-// The gradients of the first rows of differences, by the distances of order p and their gradients.
-Tensor Pull(Tensor difference, Tensor distance, Tensor grad, double p) {
+// The gradients of the rows of `a`, by the distances of order p and their gradients. The differences are turned: a
+// fragment that has those of the distances, too, would keep them all.
+Tensor Pull(Tensor a, Tensor b, Tensor distance, Tensor grad, double p) {
+  Tensor difference = ir::Unsqueeze(b, b.rank() - 2) - ir::Unsqueeze(a, a.rank() - 1);
+  grad = -grad;
   const bool few = FewColumns(difference);
   if (few) difference = ColumnsFirst(difference);
   if (!few) distance = ir::Unsqueeze(distance, distance.rank()), grad = ir::Unsqueeze(grad, grad.rank());
   const auto each = [&]() -> Tensor {
     const Tensor size = ir::Abs(difference), pull = grad * ir::Sign(difference);
     if (p == 0) return difference.emitter().Constant(difference.dtype(), 0, difference.dims());
-    if (p == 1) return pull;
-    if (std::isinf(p)) return ir::Select(ir::Eq(size, distance), pull, 0);
+    if (p == 1) return ir::Select(IsNan(difference), difference, pull);
+    if (std::isinf(p)) return pull * (1.0 - ir::Min(ir::Ceil(ir::Abs(size - distance)), 1));
     const auto power = [p](Tensor x) { return PowStatic(x, p - 1, x.dtype()); };
     const Tensor scaled = p == 2 ? grad * difference / distance : pull * power(size) / power(distance);
-    return ir::Select(ir::Eq(distance, 0) | ir::Eq(difference, 0), 0, scaled);
+    const Tensor no_distance = ir::Eq(distance, 0);
+    return ir::Select(p < 1 ? no_distance | ir::Eq(difference, 0) : no_distance, 0, scaled);
   };
   const Tensor sum = ir::Sum(each(), {difference.rank() - (few ? 1 : 2)});
   return few ? ColumnsLast(sum) : sum;
 }
 
 Result Between(AtenCall& c) {  // (a, b, p, _)
-  const Tensor differences = Differences(c.tensor(0), c.tensor(1));
+  Tensor differences = Differences(c.tensor(0), c.tensor(1));
   if (Declined(differences)) return Result::Decline();
   if (differences.elements() == 0) return Zeros(c);  // also of no columns, which have no greatest
-  return NormOfRows(differences, c.real(2), c.result_dims());
+  const double p = c.real(2);
+  if (std::isinf(p)) differences = ir::Select(IsNan(differences), 0, differences);  // so the CPU, but not in Within
+  return NormOfRows(differences, p, c.result_dims());
 }
 
 Result BetweenBackward(AtenCall& c) {  // (grad, a, b, p, distances)
-  const Tensor differences = Differences(c.tensor(1), c.tensor(2));
-  if (Declined(differences)) return Result::Decline();
-  if (differences.elements() == 0) return Zeros(c);
-  return Pull(differences, c.tensor(4), c.tensor(0), c.real(3));
+  const Tensor a = c.tensor(1), b = c.tensor(2);
+  if (Declined(a)) return Result::Decline();
+  if (a.elements() == 0 || b.elements() == 0) return Zeros(c);
+  return Pull(a, b, c.tensor(4), c.tensor(0), c.real(3));
 }
 
 // Pairs i < j of n rows are numbered by i, then by j: the first one of i is i * (2n - i - 1) / 2.
@@ -87,7 +97,7 @@ Result WithinBackward(AtenCall& c) {  // (grad, x, p, distances)
   const Tensor i = ir::Min(row, column), j = ir::Max(row, column), same = ir::Eq(i, j);
   const Tensor pair = Flat(ir::Select(same, 0, ir::Shr(i * (2.0 * n - 1 - i), 1) + j - i - 1));
   const auto of_pairs = [&](Tensor each) { return ir::Reshape(ir::Take(each, pair, 0), {n, n}); };
-  return Pull(Differences(x, x), of_pairs(c.tensor(3)), of_pairs(c.tensor(0)), c.real(2));
+  return Pull(x, x, of_pairs(c.tensor(3)), of_pairs(c.tensor(0)), c.real(2));
 }
 
 }  // namespace

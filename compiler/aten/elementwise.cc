@@ -96,13 +96,13 @@ Tensor Lerp(Tensor start, Tensor end, Tensor weight) {
 
 Tensor XLogY(Tensor x, Tensor y) { return ir::Select(IsNan(y), y, ir::Select(ir::Eq(x, 0), 0, x * ir::Log(y))); }
 
-Tensor LogAddExp(Tensor a, Tensor b, double base) {
+namespace {
+
+Tensor LogAddExp(Tensor a, Tensor b, double base) {  // 2 or e
   Tensor greater = ir::Max(a, b), apart = -ir::Abs(a - b);
   Tensor sum = greater + (base == 2 ? ir::Log2(1.0 + ir::Exp2(apart)) : ir::Log1p(ir::Exp(apart)));
   return ir::Select(ir::Eq(a, b) & ir::Not(IsFinite(a)), a, sum);
 }
-
-namespace {
 
 using UnaryFunction = Tensor (*)(Tensor);
 using BinaryFunction = Tensor (*)(Tensor, Tensor);

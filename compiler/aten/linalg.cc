@@ -37,7 +37,8 @@ Tensor SolvedTwice(Tensor factor, Tensor b, Ints result) {
   return Solved(Adjoint(factor), Solved(factor, b, false, false, result), true, false, result);
 }
 
-// (x, upper, check_errors) -> the factor, and the order of the first minor that isn't positive definite, or 0
+// (x, upper, check_errors) -> the factor, and 0, or from which row on it is none, counted from 1: what fails may be NaN
+// throughout
 Result Cholesky(AtenCall& c) {
   const bool upper = c.boolean(1);
   const Tensor x = upper ? Adjoint(c.tensor(0)) : c.tensor(0);

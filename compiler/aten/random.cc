@@ -114,7 +114,8 @@ Result RandomFrom(AtenCall& c) {  // (x, from, to)
   return RandomIntegers(c, c.as(1, DType::kInt64), high);
 }
 
-// Of whole numbers, whose sums are exact in every order: the first at which they sum to more than what is drawn.
+// Of whole numbers, whose sums are exact in every order, and for the most categories there are, 2^24, below 2^63: the
+// first at which they sum to more than what is drawn.
 Tensor Replaced(AtenCall& c, Tensor p) {
   const int64_t dim = p.rank() - 1, n = p.size(dim);
   const Tensor scaled = p / ir::Reduce(ir::ReduceKind::max, p, {dim}, true);
@@ -149,7 +150,7 @@ Result Permutation(AtenCall& c) {  // (n, _, out)
 // How many trials of probability p one takes, itself counted.
 Result Geometric(AtenCall& c) {  // (x, p)
   const Tensor u = Uniforms(c, DType::kFloat64, 1, c.result_dims())[0];
-  return ir::Max(ir::Ceil(ir::Log(1.0 - u) / ir::Log(1.0 - c.as(1, DType::kFloat64))), 1);
+  return ir::Max(ir::Ceil(ir::Log(1.0 - u) / ir::Log1p(-c.as(1, DType::kFloat64))), 1);
 }
 
 }  // namespace

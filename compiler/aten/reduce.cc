@@ -122,7 +122,7 @@ Lowering Norm(int order, int dims) {
 Result Renorm(AtenCall& c) {  // (x, order, dim, most): slices along dim whose norm is larger get that
   const DType type = c.result_dtype();
   const Tensor x = c.as(0, OpMath(type)), most = c.as(3, x.dtype());
-  if (!IsFloat(type) || !c.is_static(1) || x.elements() == 0) return Result::Decline();
+  if (!IsFloat(type) || x.elements() == 0) return Result::Decline();
   const Tensor norm = VectorNorm(x, c.real(1), OtherDims(x.rank(), {c.dim(2, x.rank())}));
   return x * Operand(ir::Select(norm > most, most / (norm + 1e-7), 1), type);
 }

@@ -274,7 +274,6 @@ Lowering Antialiased(const Filter& filter, bool backward) {
     const int corners = backward ? 3 : 2;
     for (int i : {1, 0}) {
       const int64_t d = x.rank() - 2 + i, from = x.size(d), to = c.result_dims()[d];
-      if (c.has(corners + 1 + i) && !c.is_static(corners + 1 + i)) return Result::Decline();
       const auto sums =
           (precise ? FilteredSums<double> : FilteredSums<float>)(filter, backward ? to : from, backward ? from : to,
                                                                  c.boolean(corners), c.real(corners + 1 + i));

@@ -29,20 +29,23 @@ Lowering CumulativeExtremum(ir::ReduceKind kind) {  // (x, values, indices, dim)
   };
 }
 
-// By doublings: to each element what is 1, 2, 4, .. before it. Beside the greatest number, sums round little.
+// By doublings: the greatest of the 1, 2, 4, .. elements up to each, and the sum of the others' exponentials beside it.
 Result LogCumSumExp(AtenCall& c) {  // (x, dim)
-  Tensor x = In(c, 0);
-  if (x.rank() == 0) return x;
-  const int64_t dim = c.dim(1, x.rank()), n = x.size(dim);
-  const Tensor greatest = ir::Reduce(ir::ReduceKind::max, ir::Select(IsNan(x), -kInfinity, x), {dim}, true);
-  const Tensor shift = ir::Select(IsFinite(greatest), greatest, 0);
-  Shape low(x.rank(), 0), high(x.rank(), 0);
-  x = x - shift;
+  Tensor greatest = In(c, 0);
+  if (greatest.rank() == 0) return greatest;
+  Tensor others = c.emitter().Constant(greatest.dtype(), 0, greatest.dims());
+  const int64_t dim = c.dim(1, greatest.rank()), n = greatest.size(dim);
+  Shape low(greatest.rank(), 0), high(greatest.rank(), 0);
   for (int64_t& before = low[dim] = 1; before < n; before *= 2) {
-    const Tensor shifted = ir::SliceDim(x, dim, 0, n - before);
-    x = LogAddExp(x, ir::Pad(shifted, -kInfinity, low, high), M_E);
+    const auto earlier = [&](Tensor x, double outside) {
+      return ir::Pad(ir::SliceDim(x, dim, 0, n - before), outside, low, high);
+    };
+    const Tensor a = greatest, b = earlier(greatest, -kInfinity), of_a = others, of_b = earlier(others, 0);
+    const Tensor lesser = ir::Exp(ir::Select(ir::Eq(a, b), 0, -ir::Abs(a - b)));  // equal ones may be infinite
+    others = ir::Select(a >= b, of_a + (of_b + 1.0) * lesser, of_b + (of_a + 1.0) * lesser);
+    greatest = ir::Max(a, b);
   }
-  return x + shift;
+  return greatest + ir::Log1p(others);
 }
 
 }  // namespace

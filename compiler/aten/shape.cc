@@ -103,7 +103,6 @@ Result SelectScatter(AtenCall& c) {  // (base, src, dim, index)
   return Place(base, ir::Unsqueeze(c.tensor(1), dim), dim, index < 0 ? index + base.size(dim) : index);
 }
 
-// (x, factor): factor * factor channels of a position become a block of positions, or (`spread` false) the reverse.
 Result ChannelShuffle(AtenCall& c) {  // (x, groups)
   const Tensor x = c.tensor(0);
   const int64_t groups = c.integer(1);
@@ -112,6 +111,7 @@ Result ChannelShuffle(AtenCall& c) {  // (x, groups)
   return ir::Reshape(ir::SwapDims(ir::Reshape(x, dims), 1, 2), x.dims());
 }
 
+// (x, factor): factor * factor channels of a position become a block of positions, or (`spread` false) the reverse.
 Lowering PixelShuffle(bool spread) {
   return [spread](AtenCall& c) -> Result {
     Tensor x = c.tensor(0);

@@ -253,10 +253,10 @@ def _check_registrations(module):
 
 
 def _autocast_flex_attention(module):
-    """Of its operands alone: scores stay in their precision."""
+    """Of its operands alone: scores stay in their precision, and gradients are in that of the operands."""
     import torch
 
-    attention = module.flex_attention
+    attention, attention_backward = module.flex_attention, module.flex_attention_backward
 
     @attention.py_impl(torch._C.DispatchKey.AutocastPrivateUse1)
     def autocast(query, key, value, *arguments):
@@ -264,6 +264,11 @@ def _autocast_flex_attention(module):
             query, key, value = (t.to(torch.get_autocast_dtype("tpu")) for t in (query, key, value))
         with torch.autocast("tpu", enabled=False):
             return attention(query, key, value, *arguments)
+
+    @attention_backward.py_impl(torch._C.DispatchKey.AutocastPrivateUse1)
+    def backward(*arguments):
+        with torch.autocast("tpu", enabled=False):
+            return attention_backward(*arguments)
 
 
 def _causal_attention_of_nested_tensors(module):

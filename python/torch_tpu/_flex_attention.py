@@ -6,6 +6,7 @@ derivative computes the block's scores again, as that of the first does.
 
 import functools
 import math
+import operator
 
 import torch
 from torch._higher_order_ops.flex_attention import (
@@ -33,7 +34,8 @@ def spell_out(gm):
     """Has attentions in the graph, forward and backward, run in blocks where they are met."""
     for node in gm.graph.nodes:
         if node.target is flex_attention:
-            plain = _keeps_scores(gm, node.args[3], node.args[7]) and all(n.args[1] < 2 for n in node.users)
+            parts = {n.args[1] if n.target is operator.getitem else None for n in node.users}
+            plain = _keeps_scores(gm, node.args[3], node.args[7]) and parts <= {0, 1}
             node.target = _forward(_ranges(gm, node, node.args[4][-1]), plain)
         elif node.target is flex_attention_backward:
             plain = _keeps_scores(gm, node.args[7], node.args[12]) and node.args[6] is None
@@ -45,19 +47,22 @@ def _keeps_scores(gm, score_mod, captured):
     return not captured and graph.output_node().args[0] is next(iter(graph.nodes))
 
 
-def _ranges(gm, attention, mask):
+def _ranges(gm, attention, mask_mod):
     """What says the blocks of given sizes. Where sizes vary, one program serves them all: nothing in it follows what
     is seen at one of them."""
-    sizes = [size for operand in attention.args[:2] for size in operand.meta["val"].shape]
-    mask = getattr(gm, mask.target).graph if all(isinstance(size, int) for size in sizes) else None
+    fixed = all(isinstance(n, int) for operand in attention.args[:2] for n in operand.meta["val"].shape)
+    mask = getattr(gm, mask_mod.target).graph
+    positions = list(mask.find_nodes(op="placeholder"))[:4]  # of the batch, head, query and key
 
     @functools.lru_cache
     def ranges(batch, heads, queries, keys):
-        scores = batch * heads * queries * keys
+        sizes = batch, heads, queries, keys
+        scores = math.prod(sizes)
         most = _divided(queries, min(scores // _MOST_SCORES + 1, _MOST_CALLS))
         step = min(most, _divided(queries, _MOST_BLOCKS))
-        if mask is not None and scores <= _MOST_ASKED and step < queries:
-            blocks = [(block, _seen(mask, batch, heads, block, keys)) for block in _cut(queries, step)]
+        asked = [n if position.users else 1 for position, n in zip(positions, sizes, strict=True)]
+        if fixed and math.prod(asked) <= _MOST_ASKED and step < queries:
+            blocks = [(block, _seen(mask, *asked[:2], block, keys)) for block in _cut(queries, step)]
             if sum(len(block) * len(seen) for block, seen in blocks) < 0.9 * queries * keys:
                 return blocks
         return [(block, range(keys)) for block in _cut(queries, most)]
@@ -139,7 +144,8 @@ def _backward(ranges, plain):
         *of_queries, score_mod, joint, block_mask, scale, options, of_scores, of_mask = operands
         asked = [gradient is not None for gradient in joint.graph.output_node().args[0][5:]]
         of_scores = [t.detach().requires_grad_() if a else t for t, a in zip(of_scores, asked, strict=True)]
-        dqueries, dkeys, dvalues, captured = [], _Sum(key), _Sum(value), []
+        dqueries, dkeys, dvalues = [], _Sum(key), _Sum(value)
+        captured = [_Sum(t) if a else None for t, a in zip(of_scores, asked, strict=True)]
         for queries, keys in ranges(*query.shape[:3], key.size(2)):
             block = _part(query, queries), _part(key, keys), _part(value, keys)
             output, logsumexp, doutput, dlogsumexp = (_part(t, queries) for t in of_queries)
@@ -155,13 +161,14 @@ def _backward(ranges, plain):
                 rows = output, logsumexp, doutput, dlogsumexp
                 of = *mods, (mask,), scale, options, of_scores, of_mask
                 dquery, dkey, dvalue, dcaptured = sdpa_dense_backward(*block, *rows, *of)
-                captured.append(dcaptured)
+                for total, part in zip(captured, dcaptured, strict=True):
+                    if total is not None:
+                        total.add(part)
             dqueries.append(dquery)
             dkeys.add(dkey, keys)
             dvalues.add(dvalue, keys)
         dquery = _permute_strides(torch.cat(dqueries, 2), query.stride())
-        sums = (None if parts[0] is None else sum(parts) for parts in zip(*captured, strict=True))
-        return dquery, dkeys.total(), dvalues.total(), tuple(sums)
+        return dquery, dkeys.total(), dvalues.total(), tuple(total and total.total() for total in captured)
 
     return backward
 
@@ -182,7 +189,8 @@ def _moved(mod, place, queries, keys):
 
 
 def _has_kernel(query, key, value):
-    return query.size(0) == key.size(0) and query.size(3) == value.size(3) and query.dtype == key.dtype == value.dtype
+    alike = query.size(0) == key.size(0) and query.size(3) == value.size(3) and query.dtype == key.dtype == value.dtype
+    return alike and query.size(2) > 0 and key.size(2) > 0  # of nothing, the CPU's kernel ends the process
 
 
 def _sees(mask, query, key, captured):
@@ -201,8 +209,8 @@ class _Sum:
         self._operand = operand
         self._total = torch.zeros_like(operand, dtype=torch.promote_types(operand.dtype, torch.float32))
 
-    def add(self, part, positions):
-        _part(self._total, positions).add_(part)
+    def add(self, part, positions=None):
+        (self._total if positions is None else _part(self._total, positions)).add_(part)
 
     def total(self):
         return _permute_strides(self._total.to(self._operand.dtype), self._operand.stride())

@@ -264,7 +264,11 @@ def each_alone(q, k, v, queries, keys, window):
 
 @pytest.mark.parametrize("window", [(-1, -1), (-1, 0), (3, 1)])
 @pytest.mark.parametrize("key_heads", [4, 2])
-@pytest.mark.parametrize("lengths", [([5, 3, 9], [5, 3, 9]), ([2, 7, 1], [6, 4, 5]), ([4, 0, 2], [4, 0, 2])])
+@pytest.mark.parametrize(
+    "lengths",
+    [([5, 3, 9], [5, 3, 9]), ([2, 7, 1], [6, 4, 5]), ([4, 0, 2], [4, 0, 2]), ([1] * 6 + [12], [1] * 6 + [12])],
+    ids=["equal", "unequal", "empty", "one of many"],
+)
 def test_attention_of_packed_sequences(lengths, key_heads, window):
     torch.manual_seed(0)
     queries, keys = lengths
@@ -279,7 +283,9 @@ def test_attention_of_packed_sequences(lengths, key_heads, window):
 
     def attention(*inputs):
         options = {"window_size": window, "enable_gqa": key_heads != 4, "return_aux": AuxRequest(lse=True)}
-        return varlen_attn(*inputs, bounds(queries), bounds(keys), max(queries), max(keys), **options)
+        of_queries = bounds(queries)
+        of_keys = of_queries if keys == queries else bounds(keys)
+        return varlen_attn(*inputs, of_queries, of_keys, max(queries), max(keys), **options)
 
     there = [x.to("tpu").requires_grad_() for x in inputs]
     for _ in range(3):  # the last by compiled code
@@ -304,6 +310,37 @@ def test_attention_of_packed_sequences_whose_keys_lie_in_pages():
     output = torch.empty_like(inputs[0])
     varlen_attn_out(output, *inputs, *sizes, **options)
     assert_same(expected, output)
+
+
+@pytest.mark.parametrize("window", [(-1, -1), (-1, 0)])
+def test_tokens_of_no_sequence_have_no_part(window):
+    torch.manual_seed(0)
+    tokens = torch.randn(14, 2, 8, device="tpu")
+    ends = torch.tensor([1, 5, 11], dtype=torch.int32, device="tpu")
+
+    def attention(x, ends):
+        x = x.clone().requires_grad_()
+        output, sums = varlen_attn(x, x, x, ends, ends, 6, 6, window_size=window, return_aux=AuxRequest(lse=True))
+        return output, sums, torch.autograd.grad(output.sin().sum() + output.sum(), x)[0]
+
+    output, sums, gradient = attention(tokens, ends)
+    found = output[1:11], sums[:, 1:11], gradient[1:11]
+    torch.testing.assert_close(found, attention(tokens[1:11], ends - 1))
+    stray = [0, 11, 12, 13]
+    assert (output[stray] == 0).all() and (gradient[stray] == 0).all() and (sums[:, stray] == torch.inf).all()
+
+
+def test_packed_sequences_of_unequal_lengths_take_little_memory():
+    """Padded to the longest, all scores of one head would be 128 MiB."""
+    ends = torch.tensor([0, 2048, *range(2112, 2560, 64)], dtype=torch.int32, device="tpu")
+    x = torch.randn(2496, 2, 16, device="tpu", requires_grad=True)
+    torch.tpu.synchronize()
+    torch.tpu.reset_peak_memory_stats()
+    before = torch.tpu.memory_allocated()
+    for _ in range(3):
+        varlen_attn(x, x, x, ends, ends, 2048, 2048, window_size=(-1, 0)).sum().backward()
+        torch.tpu.synchronize()
+    assert torch.tpu.max_memory_allocated() - before < 100 << 20
 
 
 def test_attention_of_no_packed_sequences():

@@ -45,9 +45,21 @@ def test_flex_attention_under_autocast(wrap):
     q, k, v = torch.randn(3, 1, 2, 128, 8, device="tpu")
     slopes = torch.rand(2, device="tpu")
     expected = attend(*(t.bfloat16() for t in (q, k, v)), slopes)
+    given = [t.clone().requires_grad_() for t in (q, k, v)]
     with torch.autocast("tpu", torch.bfloat16):
-        found = wrap(attend)(q, k, v, slopes)
+        found = wrap(attend)(*given, slopes)
     torch.testing.assert_close(found, expected)
+    wanted = [t.bfloat16().requires_grad_() for t in (q, k, v)]
+    gradients = torch.autograd.grad(wrap(attend)(*wanted, slopes).sum(), wanted)
+    for a, b in zip(torch.autograd.grad(found.sum(), given), gradients, strict=True):
+        torch.testing.assert_close(a, b.float())
+
+
+def test_flex_attention_of_nothing():
+    nothing, some = torch.randn(1, 2, 0, 8, device="tpu"), torch.randn(1, 2, 30, 8, device="tpu")
+    torch.testing.assert_close(compiled(flex.flex_attention)(nothing, some, some), nothing)
+    with pytest.raises(IndexError, match="non-zero size"):  # as where it is not compiled
+        compiled(flex.flex_attention)(some, nothing, nothing)
 
 
 def unchanged(score, batch, head, i, j):

@@ -46,6 +46,30 @@ def test_without_rows_or_columns(p):
         check_compiled(with_gradients(lambda x: torch.pdist(x, p)), torch.ones(dims))
 
 
+@pytest.mark.parametrize("p", ORDERS)
+@pytest.mark.parametrize("columns", [3, 40])
+def test_distances_beside_nan(columns, p):
+    a, b = rows(5, columns), rows(4, columns)
+    a[1, 1] = b[2, 2] = torch.nan
+    check_compiled(with_gradients(lambda x, y: torch.cdist(x, y, p, "donot_use_mm_for_euclid_dist")), a, b)
+    check_compiled(with_gradients(lambda x: torch.pdist(x, p)), a)
+
+
+@pytest.mark.embedded_only(reason="what a plugin keeps while it computes is its own")
+def test_differences_are_not_kept():
+    """Of 1000 rows of 64 they are 244 MiB."""
+    x = rows(1000, 64).to("tpu")
+    for distances in (lambda x: torch.pdist(x, 2), lambda x: torch.cdist(x, x, 3)):
+        for _ in range(3):  # the last by compiled code
+            torch.tpu.synchronize()
+            torch.tpu.wait_for_compiles()
+            torch.tpu.reset_peak_memory_stats()
+            before = torch.tpu.memory_allocated()
+            with_gradients(distances)(x)
+            torch.tpu.synchronize()
+        assert torch.tpu.max_memory_allocated() - before < 100 << 20
+
+
 def test_half_types_are_refused():
     for device in ("cpu", "tpu"):
         with pytest.raises(RuntimeError, match="not implemented for 'Half'"):

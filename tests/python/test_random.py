@@ -53,6 +53,7 @@ KINDS = {
     "multinomial of one line": lambda: torch.multinomial(full(torch.bfloat16), 3, replacement=True),
     "geometric": lambda: full(torch.float32).geometric_(0.3),
     "geometric of integers": lambda: full(torch.int64).geometric_(0.01),
+    "geometric of a small probability": lambda: full(torch.float32).geometric_(1e-17),
     "normal f32": lambda: full(torch.float32).normal_(1, 3),
     "normal f64": lambda: full(torch.float64).normal_(1, 3),
     "normal f16": lambda: full(torch.float16).normal_(1, 3),

@@ -91,3 +91,5 @@ def test_running_sums_of_exponentials(dtype):
     x[3, :9] = -torch.inf
     x[4, 100:] -= 3000
     check_compiled(sums, x)
+    x[4, 280:] = 1e6
+    check_compiled(sums, x)
