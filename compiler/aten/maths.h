@@ -15,7 +15,7 @@ Tensor FloorDivide(Tensor a, Tensor b);                   // Python's //
 Tensor Remainder(Tensor a, Tensor b);                     // Python's %
 Tensor PowStatic(Tensor x, double exponent, DType type);  // the exponent is of `type`
 Tensor Lerp(Tensor start, Tensor end, Tensor weight);
-Tensor XLogY(Tensor x, Tensor y);                   // 0 where x is 0, NaN where y is
+Tensor XLogY(Tensor x, Tensor y);  // 0 where x is 0, NaN where y is
 
 // The number of elements that a reduction over `dims` of x combines.
 int64_t CountAlong(Tensor x, Ints dims);
