@@ -16,7 +16,7 @@ Tensor Differences(Tensor a, Tensor b) { return ir::Unsqueeze(a, a.rank() - 1) -
 bool Declined(Tensor x) { return x.dtype() != DType::kFloat32 && x.dtype() != DType::kFloat64; }
 Tensor Zeros(AtenCall& c) { return c.emitter().Constant(c.result_dtype(), 0, c.result_dims()); }
 
-// Rows of few columns are combined for many pairs at once: columns first.
+// Rows of fewer columns than a vector has elements of f32 are combined for many pairs at once: columns first.
 bool FewColumns(Tensor x) { return x.size(-1) < 16; }
 Tensor ColumnsFirst(Tensor x) {
   Shape order(AllDims(x));

@@ -14,9 +14,10 @@ struct Coordinate {
   Tensor at, slope;
 };
 
-// What is no number, or is infinite and may lie outside, is where `otherwise` says; else 0, but where it may lie
-// outside.
-Coordinate Locate(Tensor says, int64_t pixels, int64_t padding, bool corners, std::optional<double> otherwise) {
+constexpr double kOutside = -100;  // of every image
+
+// `strange_at`: where a sample is whose coordinate is no number or, of an image padded with zeros, infinite.
+Coordinate Locate(Tensor says, int64_t pixels, int64_t padding, bool corners, std::optional<double> strange_at) {
   const auto size = static_cast<double>(pixels), last = size - 1, scale = (corners ? last : size) / 2;
   Tensor at = (says + 1) * scale, slope = says.emitter().Constant(says.dtype(), scale, says.dims());
   if (!corners) at = at - 0.5;
@@ -32,7 +33,7 @@ Coordinate Locate(Tensor says, int64_t pixels, int64_t padding, bool corners, st
     slope = ir::Select((at > 0) & (at < last), slope, 0);
     at = ir::Select(at > 0, ir::Min(at, last), 0);
   }
-  return {otherwise ? ir::Select(strange, *otherwise, at) : at, slope};
+  return {strange_at ? ir::Select(strange, *strange_at, at) : at, slope};
 }
 
 // A pixel that a sample weighs, along one dim: its position, its weight, and the weight's derivative.
@@ -74,9 +75,9 @@ std::optional<Samples> Read(AtenCall& c, int first) {
   for (auto [d, size] : llvm::enumerate(s.sizes)) {
     const auto k = static_cast<int64_t>(s.sizes.size() - 1 - d);  // the grid says x first
     const Tensor says = ir::Reshape(ir::SliceDim(grid, last, k, k + 1), {n, s.dims[2]});
-    std::optional<double> otherwise;
-    if (last == 4) otherwise = padding != kZeros && first == 0 ? static_cast<double>(size - 1) : -100;
-    s.at.push_back(Locate(says, size, padding, c.boolean(first + 4), otherwise));
+    std::optional<double> strange_at;  // as the CPU's kernel of volumes has it
+    if (s.sizes.size() == 3) strange_at = padding != kZeros && first == 0 ? static_cast<double>(size - 1) : kOutside;
+    s.at.push_back(Locate(says, size, padding, c.boolean(first + 4), strange_at));
     s.neighbours.push_back(Neighbours(s.at.back().at, mode == 1));
   }
   return s;

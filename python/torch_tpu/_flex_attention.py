@@ -115,7 +115,7 @@ def _of_all(mask, positions, captured):
 
 
 def _forward(ranges, plain):
-    """plain: the scores are used as they are, and their greatest are not asked for."""
+    """plain: the scores are used as they are, and their greatest are not asked for: an attention with a mask."""
 
     def forward(query, key, value, score_mod, block_mask, scale, options, of_scores, of_mask):
         results = []
@@ -138,7 +138,7 @@ def _forward(ranges, plain):
 
 
 def _backward(ranges, plain):
-    """plain: the scores were used as they are, and the sums of their exponentials have no gradient."""
+    """plain: as above, and the sums of their exponentials have no gradient."""
 
     def backward(query, key, value, *operands):
         *of_queries, score_mod, joint, block_mask, scale, options, of_scores, of_mask = operands
