@@ -102,8 +102,8 @@ class PjrtDevice final : public Device {
   absl::StatusOr<std::unique_ptr<Executable>> Load(const Program& program) override {
     return LoadModule(place_, program);
   }
-  // XLA's code for CPUs is in this process, 7 to 14 mappings a program, more where it is large; it crashes where the
-  // kernel gives no more of them. A device is told half as many programs twice: of fragments, of single operations.
+  // XLA's code for CPUs is in this process, 7 to 14 mappings a program, more where it is large, and XLA crashes where
+  // Linux gives no more of them. So many programs of fragments, and as many of single operations, leave half of them.
   size_t most_programs() const override {
     constexpr int64_t kMappings = 32;
     const Client& client = *place_->client;
