@@ -146,7 +146,7 @@ inline T One(const Parameters& p, const uint32_t* words) {
   } else {
     const T a = static_cast<T>(p.a), b = static_cast<T>(p.b), u = UniformOf<T>(words, p.bits);
     if constexpr (kDraw == Draw::kUniform) return u * (b - a) + a;
-    if constexpr (kDraw == Draw::kExponential) return -M::Log(T{1} - u) / b;
+    if constexpr (kDraw == Draw::kExponential) return std::max(-M::Log(T{1} - u), a) / b;
     if constexpr (kDraw == Draw::kCauchy) {
       const T turn = (u - static_cast<T>(0.5)) * static_cast<T>(M_PI);
       return static_cast<T>(std::tan(static_cast<double>(turn))) * b + a;
@@ -248,6 +248,10 @@ class PhiloxCall {
     const int bits = kBits[static_cast<int>(result_type())];
     return bits == 63 ? INT64_MAX : (int64_t{1} << bits) + IsFloat(result_type());
   }
+  // What stands for an exponential number of 0, as in compiled code.
+  double least() const {
+    return result_type() == DType::kFloat64 ? 0x1p-54 : result_type() == DType::kFloat16 ? 0x1p-24 : 0x1p-25;
+  }
   int bits() const { return result_type() == DType::kBFloat16 ? 8 : result_type() == DType::kFloat16 ? 11 : 24; }
 
   // Of the result's sizes, complex where the result is.
@@ -331,8 +335,8 @@ at::Tensor PhiloxCall::Multinomial() const {  // (p, count, replacement)
     const at::Tensor drawn = Uniform(c10::kDouble).mul_(total.to(c10::kDouble)).to(c10::kLong);
     return at::searchsorted(sums, at::minimum(drawn, total - 1), /*out_int32=*/false, /*right=*/true);
   }
-  const double least = p.scalar_type() == c10::kDouble ? 0x1p-54 : 0x1p-25;  // for 0, as in compiled code
-  const at::Tensor drawn = MakeOf(p.sizes(), {Draw::kExponential}, p.scalar_type()).clamp_min_(least);
+  const double least = p.scalar_type() == c10::kDouble ? 0x1p-54 : 0x1p-25;
+  const at::Tensor drawn = MakeOf(p.sizes(), {Draw::kExponential, 24, least}, p.scalar_type());
   if (count == 1) return p.div(drawn).argmax(-1, true);
   return std::get<1>(p.div(drawn).sort(/*stable=*/true, -1, /*descending=*/true)).narrow(-1, 0, count).contiguous();
 }
@@ -363,9 +367,9 @@ const PhiloxCall::Operators& PhiloxCall::Known() {
       {"normal.Tensor_float", normal_of_tensors},
       {"normal.float_Tensor", normal_of_tensors},
       {"normal.Tensor_Tensor", normal_of_tensors},
-      {"exponential", [](C c) -> Results { return {c.Drawn({Draw::kExponential, c.bits(), 0, c.Number(1, 1)})}; }},
+      {"exponential", [](C c) -> Results { return {c.Drawn({Draw::kExponential, 24, c.least(), c.Number(1, 1)})}; }},
       {"log_normal", [](C c) -> Results { return {c.Drawn({Draw::kLogNormal, 24, c.Number(1, 1), c.Number(2, 2)})}; }},
-      {"cauchy", [](C c) -> Results { return {c.Drawn({Draw::kCauchy, c.bits(), c.Number(1, 0), c.Number(2, 1)})}; }},
+      {"cauchy", [](C c) -> Results { return {c.Drawn({Draw::kCauchy, 24, c.Number(1, 0), c.Number(2, 1)})}; }},
       {"geometric",
        [](C c) -> Results {
          const at::Tensor logarithm = c.Uniform(c10::kDouble).neg_().add_(1).log_();

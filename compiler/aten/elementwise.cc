@@ -100,7 +100,7 @@ namespace {
 
 Tensor LogAddExp(Tensor a, Tensor b, double base) {  // 2 or e
   Tensor greater = ir::Max(a, b), apart = -ir::Abs(a - b);
-  Tensor sum = greater + (base == 2 ? ir::Log2(1.0 + ir::Exp2(apart)) : ir::Log1p(ir::Exp(apart)));
+  Tensor sum = greater + (base == 2 ? ir::Log1p(ir::Exp2(apart)) * M_LOG2E : ir::Log1p(ir::Exp(apart)));
   return ir::Select(ir::Eq(a, b) & ir::Not(IsFinite(a)), a, sum);
 }
 
@@ -145,7 +145,7 @@ Result Divide(AtenCall& c) {
 Result Power(AtenCall& c) {
   if (!c.is_tensor(1) && c.is_static(1)) {
     double exponent = c.real(1);
-    if (!IsFloat(c.compute()) && exponent < 0) return Result::Decline();
+    if (!IsFloat(c.compute()) && (exponent < 0 || exponent >= 0x1p53)) return Result::Decline();
     return PowStatic(c.x(0), exponent, c.promoted());
   }
   if (!IsFloat(c.compute())) return Result::Decline();
@@ -254,7 +254,10 @@ void RegisterUnary(Registry& r) {
   r.Add("aten::nan_to_num", NanToNum);
   r.Add("aten::logit", [](AtenCall& c) -> Result {
     Tensor x = In(c, 0);
-    if (c.has(1)) x = Clamp(x, c.as(1, x.dtype()), 1.0 - c.as(1, x.dtype()));
+    if (c.has(1)) {
+      const Tensor low = c.as(1, x.dtype());
+      x = ir::Select(x < low, low, ir::Min(x, 1.0 - low));
+    }
     return ir::Log(x / (1.0 - x));
   });
 }

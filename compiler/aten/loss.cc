@@ -76,6 +76,7 @@ Tensor BoundedLog(Tensor log) { return ir::Max(log, -100); }
 
 Result BinaryCrossEntropy(AtenCall& c) {  // (x, target, weight, reduction)
   Tensor x = In(c, 0), t = In(c, 1);
+  x = ir::Require(x, ir::Ge(x, 0) & ir::Le(x, 1));
   Tensor loss = (t - 1.0) * BoundedLog(ir::Log1p(-x)) - t * BoundedLog(ir::Log(x));
   if (c.has(2)) loss = loss * In(c, 2);
   return Reduced(loss, c.integer(3, kMean));

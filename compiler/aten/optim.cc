@@ -58,7 +58,7 @@ Lowering FusedAdam(bool decoupled) {
       Tensor new_p = decoupled ? p - lr * decay * p : p;
       if (!decoupled) g = g + ir::Select(ir::Eq(decay, 0), 0, p * decay);
       Tensor new_m = Lerp(m, g, Rest(c, 7, dtype));
-      Tensor new_v = beta2 * v + Rest(c, 8, dtype) * (g * g);
+      Tensor new_v = beta2 * v + Rest(c, 8, dtype) * g * g;
       Tensor root = ir::Convert(ir::Sqrt(correction(8)), dtype);
       Tensor size = ir::Convert(ir::Reshape(c.as(6, DType::kFloat64), {}) / correction(7), dtype);
       Tensor used = new_v;

@@ -15,8 +15,10 @@
 namespace tpu::aten {
 namespace {
 
-// What stands for an exponential number of 0, by which nothing can be divided: half of the least other.
-double LeastExponential(DType dtype) { return dtype == DType::kFloat64 ? 0x1p-54 : 0x1p-25; }
+// What stands for an exponential number of 0, by which nothing can be divided: half of the least other, or f16's least.
+double LeastExponential(DType dtype) {
+  return dtype == DType::kFloat64 ? 0x1p-54 : dtype == DType::kFloat16 ? 0x1p-24 : 0x1p-25;
+}
 
 // The top `bits` bits of signless 32-bit words, as non-negative numbers of `dtype`.
 Tensor TopBits(Tensor words, int bits, DType dtype) {
@@ -182,15 +184,15 @@ void RegisterRandom(Registry& r) {
         [](AtenCall& c) -> Result { return Bernoulli(c, c.as(1, DrawType(c), 0.5), false); });
   r.Add("aten::bernoulli.Tensor", [](AtenCall& c) -> Result { return Bernoulli(c, c.as(1, DrawType(c), 0.5), true); });
   r.Add("aten::exponential", [](AtenCall& c) -> Result {  // (x, lambda)
-    Tensor u = Uniform(c);
-    return -ir::Log(1.0 - u) / c.as(1, u.dtype(), 1);
+    Tensor u = Uniforms(c, DrawType(c), 1, c.result_dims())[0];
+    return ir::Max(-ir::Log(1.0 - u), LeastExponential(c.result_dtype())) / c.as(1, u.dtype(), 1);
   });
   r.Add("aten::log_normal", [](AtenCall& c) -> Result {
     Tensor z = Normal(c);
     return ir::Exp(z * c.as(2, z.dtype(), 2) + c.as(1, z.dtype(), 1));
   });
   r.Add("aten::cauchy", [](AtenCall& c) -> Result {
-    Tensor u = Uniform(c);
+    Tensor u = Uniforms(c, DrawType(c), 1, c.result_dims())[0];
     Tensor tangent = ir::Tan(ir::Convert((u - 0.5) * M_PI, DType::kFloat64));
     return ir::Convert(tangent, u.dtype()) * c.as(2, u.dtype(), 1) + c.as(1, u.dtype(), 0);
   });

@@ -206,6 +206,41 @@ def test_indices_into_a_constant_are_checked_when_compiled_too(function):
         read(7)
 
 
+@pytest.mark.parametrize(("row", "column"), [(0, 2), (1, -3), (3, 0), (-4, 1), (1 << 62, 0)])
+def test_each_of_several_indices_is_in_its_range(row, column):
+    def read(x, i, j):
+        return x[i, j]
+
+    def write(x, i, j):
+        x[i, j] = 99.0
+        return x
+
+    def add(x, i, j):
+        return x.index_put((i, j), x[0, :1], accumulate=True)
+
+    for function in (read, write, add):
+        for _ in range(3):  # the last by compiled code
+            x = torch.arange(6.0, device="tpu").view(3, 2)
+            function(x, torch.tensor([2], device="tpu"), torch.tensor([-1], device="tpu")).cpu()
+            torch.tpu.wait_for_compiles()
+        with pytest.raises(IndexError):
+            function(x, torch.tensor([row], device="tpu"), torch.tensor([column], device="tpu")).cpu()
+
+
+@pytest.mark.embedded_only(reason="plugins compute it of any numbers")
+def test_binary_cross_entropy_is_of_probabilities():
+    for probability in (0.5, 1.5, float("nan")):
+        for _ in range(3):  # the last by compiled code
+            x = torch.tensor([probability, 0.5], device="tpu")
+            loss = torch.nn.functional.binary_cross_entropy(x, torch.tensor([1.0, 0.0], device="tpu"))
+            if probability == 0.5:
+                assert loss.item() == pytest.approx(0.693147, rel=1e-5)
+            else:
+                with pytest.raises(RuntimeError, match="between 0 and 1"):
+                    loss.item()
+            torch.tpu.wait_for_compiles()
+
+
 @pytest.mark.parametrize("wrap", [lambda f: f, compiled], ids=["eager", "compiled"])
 def test_what_is_asserted_is_looked_at(wrap):
     def f(x):

@@ -71,6 +71,9 @@ KINDS = {
     "dropout bf16": lambda: F.dropout(full(torch.bfloat16), 0.1),
     "dropout f64": lambda: F.dropout(full(torch.float64), 0.4),
     "exponential": lambda: full(torch.float32).exponential_(1.5),
+    "exponential bf16": lambda: full(torch.bfloat16).exponential_(1.5),
+    "exponential f16": lambda: full(torch.float16).exponential_(1.5),
+    "cauchy bf16": lambda: full(torch.bfloat16).cauchy_(1, 2),
     "exponential f64": lambda: full(torch.float64).exponential_(1.5),
     "log_normal": lambda: full(torch.float32).log_normal_(0.5, 2),
     "cauchy": lambda: full(torch.float32).cauchy_(1, 2),
@@ -327,3 +330,13 @@ def test_the_cpu_draws_in_a_compiled_programs_order(late):
         expected = f(a)
         torch.manual_seed(seed)
         assert_same(expected, there(a.to("tpu")))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_exponential_numbers_are_above_zero(dtype):
+    x = torch.empty(1_000_000, dtype=dtype, device="tpu")
+    for _ in range(3):  # the last by compiled code
+        assert x.exponential_().min().item() > 0
+        assert x.max().item() > 11
+        torch.tpu.wait_for_compiles()
+    assert torch.nn.functional.gumbel_softmax(x.view(-1, 100)).isfinite().all().item()

@@ -123,3 +123,9 @@ def test_samples_by_a_grid_of_no_numbers(mode, padding):
 
     says = torch.tensor([[torch.nan, 0.2], [torch.inf, 0.0], [-torch.inf, 0.5], [-3, 0.3], [1, torch.nan], [-1, 1]])
     check(program, torch.rand(1, 2, 4, 4), says[None, None])
+
+
+def test_beyond_the_ordinary():
+    check(lambda x: torch.logit(x, eps=0.7), torch.tensor([0.1, 0.5, 0.9, torch.nan]))
+    check(lambda x: x ** (2**53 + 1), torch.tensor([3, -1]))
+    check(lambda x: torch.logaddexp2(x, x - 88), torch.zeros(3), rtol=1e-5, atol=0)
