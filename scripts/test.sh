@@ -32,7 +32,7 @@ if [ "$kind" = full ]; then
   part "operator sweep on the CPU plugin" 5400 "${on_plugin[@]}" "$python" tests/python/op_sweep.py \
     --output build/op_sweep_plugin --samples 1
 else
-  part "python on the CPU plugin, some" 1200 "${on_plugin[@]}" "$python" -m pytest tests/python/test_reached_ops.py \
+  part "python on the CPU plugin, some" 1800 "${on_plugin[@]}" "$python" -m pytest tests/python/test_reached_ops.py \
     tests/python/test_{autograd,complex,distances,errors,failures,fragments,lowered_operators,matrices,memory}.py \
     tests/python/test_{optimizers,padded_sizes,random,ranks,signatures,sizes,streams}.py \
     "tests/python/test_views.py::test_random_programs[0]"
