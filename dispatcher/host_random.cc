@@ -106,6 +106,11 @@ struct Maths {
   static double Exp(double x) { return std::exp(x); }
 };
 
+// What stands for an exponential number of 0, as in compiled code.
+double LeastExponential(DType type) {
+  return type == DType::kFloat64 ? 0x1p-54 : type == DType::kFloat16 ? 0x1p-24 : 0x1p-25;
+}
+
 enum class Draw { kUniform, kNormal, kExponential, kLogNormal, kCauchy, kIntegers };
 
 // How a draw's numbers are made: `a` and `b` are its two parameters.
@@ -248,10 +253,6 @@ class PhiloxCall {
     const int bits = kBits[static_cast<int>(result_type())];
     return bits == 63 ? INT64_MAX : (int64_t{1} << bits) + IsFloat(result_type());
   }
-  // What stands for an exponential number of 0, as in compiled code.
-  double least() const {
-    return result_type() == DType::kFloat64 ? 0x1p-54 : result_type() == DType::kFloat16 ? 0x1p-24 : 0x1p-25;
-  }
   int bits() const { return result_type() == DType::kBFloat16 ? 8 : result_type() == DType::kFloat16 ? 11 : 24; }
 
   // Of the result's sizes, complex where the result is.
@@ -335,7 +336,7 @@ at::Tensor PhiloxCall::Multinomial() const {  // (p, count, replacement)
     const at::Tensor drawn = Uniform(c10::kDouble).mul_(total.to(c10::kDouble)).to(c10::kLong);
     return at::searchsorted(sums, at::minimum(drawn, total - 1), /*out_int32=*/false, /*right=*/true);
   }
-  const double least = p.scalar_type() == c10::kDouble ? 0x1p-54 : 0x1p-25;
+  const double least = LeastExponential(p.scalar_type() == c10::kDouble ? DType::kFloat64 : DType::kFloat32);
   const at::Tensor drawn = MakeOf(p.sizes(), {Draw::kExponential, 24, least}, p.scalar_type());
   if (count == 1) return p.div(drawn).argmax(-1, true);
   return std::get<1>(p.div(drawn).sort(/*stable=*/true, -1, /*descending=*/true)).narrow(-1, 0, count).contiguous();
@@ -367,7 +368,10 @@ const PhiloxCall::Operators& PhiloxCall::Known() {
       {"normal.Tensor_float", normal_of_tensors},
       {"normal.float_Tensor", normal_of_tensors},
       {"normal.Tensor_Tensor", normal_of_tensors},
-      {"exponential", [](C c) -> Results { return {c.Drawn({Draw::kExponential, 24, c.least(), c.Number(1, 1)})}; }},
+      {"exponential",
+       [](C c) -> Results {
+         return {c.Drawn({Draw::kExponential, 24, LeastExponential(c.result_type()), c.Number(1, 1)})};
+       }},
       {"log_normal", [](C c) -> Results { return {c.Drawn({Draw::kLogNormal, 24, c.Number(1, 1), c.Number(2, 2)})}; }},
       {"cauchy", [](C c) -> Results { return {c.Drawn({Draw::kCauchy, 24, c.Number(1, 0), c.Number(2, 1)})}; }},
       {"geometric",
