@@ -19,6 +19,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
+#include "runtime/draws.h"
 #include "runtime/machine.h"
 
 namespace tpu {
@@ -105,11 +106,6 @@ struct Maths {
   static double Cos(double x) { return std::cos(x); }
   static double Exp(double x) { return std::exp(x); }
 };
-
-// What stands for an exponential number of 0, as in compiled code.
-double LeastExponential(DType type) {
-  return type == DType::kFloat64 ? 0x1p-54 : type == DType::kFloat16 ? 0x1p-24 : 0x1p-25;
-}
 
 enum class Draw { kUniform, kNormal, kExponential, kLogNormal, kCauchy, kIntegers };
 
@@ -247,13 +243,7 @@ class PhiloxCall {
     const auto* number = std::get_if<int64_t>(&a.attribute);
     return number != nullptr ? *number : otherwise;
   }
-  // One past the largest integer that the result's type, a real one, is filled with.
-  int64_t FullRange() const {
-    constexpr int kBits[] = {1, 8, 7, 15, 31, 63, 16, 32, 63, 11, 8, 24, 53};
-    const int bits = kBits[static_cast<int>(result_type())];
-    return bits == 63 ? INT64_MAX : (int64_t{1} << bits) + IsFloat(result_type());
-  }
-  int bits() const { return result_type() == DType::kBFloat16 ? 8 : result_type() == DType::kFloat16 ? 11 : 24; }
+  int64_t FullRange() const { return IntegersEnd(result_type()); }
 
   // Of the result's sizes, complex where the result is.
   at::Tensor Make(const Parameters& p, c10::ScalarType type) const {
@@ -331,7 +321,7 @@ at::Tensor PhiloxCall::Multinomial() const {  // (p, count, replacement)
                                              "infinity or NaN)");
   TORCH_CHECK(p.sum(-1).gt(0).all().item<bool>(), "invalid multinomial distribution (sum of probabilities <= 0)");
   if (replaced) {  // as in compiled code
-    const at::Tensor sums = p.div(p.amax(-1, true)).mul_(0x1p38).to(c10::kLong).cumsum(-1),
+    const at::Tensor sums = p.div(p.amax(-1, true)).mul_(kWholeProbability).to(c10::kLong).cumsum(-1),
                      total = sums.narrow(-1, -1, 1);
     const at::Tensor drawn = Uniform(c10::kDouble).mul_(total.to(c10::kDouble)).to(c10::kLong);
     return at::searchsorted(sums, at::minimum(drawn, total - 1), /*out_int32=*/false, /*right=*/true);
@@ -362,7 +352,10 @@ const PhiloxCall::Operators& PhiloxCall::Known() {
   static const auto* const known = new Operators{
       {"native_dropout", [](C c) -> Results { return c.Dropout(); }},
       {"multinomial", [](C c) -> Results { return {c.Multinomial()}; }},
-      {"uniform", [](C c) -> Results { return {c.Drawn({Draw::kUniform, c.bits(), c.Number(1, 0), c.Number(2, 1)})}; }},
+      {"uniform",
+       [](C c) -> Results {
+         return {c.Drawn({Draw::kUniform, UniformBits(c.result_type()), c.Number(1, 0), c.Number(2, 1)})};
+       }},
       {"normal_functional", normal},
       {"normal", normal},
       {"normal.Tensor_float", normal_of_tensors},

@@ -70,6 +70,8 @@ Tensor Remainder(Tensor a, Tensor b) {
   return ir::Select(ir::Ne(rest, 0) & ir::Ne(b < 0, rest < 0), rest + b, rest);
 }
 
+bool IsPowStatic(DType type, double exponent) { return IsFloat(type) || (exponent >= 0 && exponent < 0x1p53); }
+
 Tensor PowStatic(Tensor x, double exponent, DType type) {
   Emitter& e = x.emitter();
   bool integral = exponent == std::trunc(exponent);
@@ -144,9 +146,8 @@ Result Divide(AtenCall& c) {
 
 Result Power(AtenCall& c) {
   if (!c.is_tensor(1) && c.is_static(1)) {
-    double exponent = c.real(1);
-    if (!IsFloat(c.compute()) && (exponent < 0 || exponent >= 0x1p53)) return Result::Decline();
-    return PowStatic(c.x(0), exponent, c.promoted());
+    if (!IsPowStatic(c.compute(), c.real(1))) return Result::Decline();
+    return PowStatic(c.x(0), c.real(1), c.promoted());
   }
   if (!IsFloat(c.compute())) return Result::Decline();
   return ir::Pow(c.x(0), c.x(1));

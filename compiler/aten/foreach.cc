@@ -94,7 +94,7 @@ Result PowScalar(AtenCall& c) {
   if (!c.is_static(1)) return Result::Decline();
   for (auto [k, x] : llvm::enumerate(c.tensors(0))) {
     DType dtype = Compute(c, k);
-    if (!IsFloat(dtype) && (c.real(1) < 0 || c.real(1) >= 0x1p53)) return Result::Decline();
+    if (!IsPowStatic(dtype, c.real(1))) return Result::Decline();
     results.push_back(PowStatic(ir::Convert(x, dtype), c.real(1), c.result_dtype(k)));
   }
   return results;

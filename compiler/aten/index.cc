@@ -173,16 +173,17 @@ std::optional<Advanced> ReadIndices(AtenCall& c, Tensor x, llvm::ArrayRef<Tensor
     dims = *both;
   }
   if (a.indexed.empty()) return std::nullopt;
-  Tensor inside;
+  Tensor inside;  // of several: together they could be those of another element
   for (int64_t d : a.indexed) {
     Tensor index = ir::BroadcastTo(WrapIndex(ir::Convert(indices[d], DType::kInt64), x.size(d)), dims);
-    const Tensor here = (index >= 0) & (index < static_cast<double>(x.size(d)));
-    inside = inside ? inside & here : here;
+    if (a.indexed.size() > 1) {
+      const Tensor here = (index >= 0) & (index < static_cast<double>(x.size(d)));
+      inside = inside ? inside & here : here;
+    }
     a.flat = a.flat ? a.flat * c.emitter().Integer(DType::kInt64, x.size(d)) + index : index;
     a.extent *= x.size(d);
   }
-  // Together they could be those of another element.
-  if (a.indexed.size() > 1) a.flat = ir::Select(inside, a.flat, -1);
+  if (inside) a.flat = ir::Select(inside, a.flat, -1);
   return a;
 }
 

@@ -13,15 +13,18 @@ Tensor SignBit(Tensor x);
 Tensor CopySign(Tensor magnitude, Tensor sign);
 Tensor FloorDivide(Tensor a, Tensor b);                   // Python's //
 Tensor Remainder(Tensor a, Tensor b);                     // Python's %
-Tensor PowStatic(Tensor x, double exponent, DType type);  // the exponent is of `type`
+// x to a power that is known, where IsPowStatic of x's type: not of integers to powers below 0, or of 2^53 and more,
+// which f64 doesn't hold. The exponent is of `type`.
+bool IsPowStatic(DType x, double exponent);
+Tensor PowStatic(Tensor x, double exponent, DType type);
 Tensor Lerp(Tensor start, Tensor end, Tensor weight);
 Tensor XLogY(Tensor x, Tensor y);  // 0 where x is 0, NaN where y is
 
 // The number of elements that a reduction over `dims` of x combines.
 int64_t CountAlong(Tensor x, Ints dims);
-// Mean and sum of squared deviations over `dims`, kept as size 1. Two passes: no cancellation.
+// Mean and sum of squared deviations over `dims`, kept as size 1, and the deviations. Two passes: no cancellation.
 struct Moments {
-  Tensor mean, squares;
+  Tensor mean, centred, squares;
 };
 Moments MomentsAlong(Tensor x, Ints dims);
 // The norm over `dims`, kept as size 1.

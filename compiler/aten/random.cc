@@ -11,14 +11,10 @@
 #include "compiler/aten/families.h"
 #include "compiler/aten/maths.h"
 #include "compiler/aten/registry.h"
+#include "runtime/draws.h"
 
 namespace tpu::aten {
 namespace {
-
-// What stands for an exponential number of 0, by which nothing can be divided: half of the least other, or f16's least.
-double LeastExponential(DType dtype) {
-  return dtype == DType::kFloat64 ? 0x1p-54 : dtype == DType::kFloat16 ? 0x1p-24 : 0x1p-25;
-}
 
 // The top `bits` bits of signless 32-bit words, as non-negative numbers of `dtype`.
 Tensor TopBits(Tensor words, int bits, DType dtype) {
@@ -63,11 +59,7 @@ Tensor Numbers(AtenCall& c, Tensor drawn) {
   return ir::Complex(part(0), part(1));
 }
 
-// Only as many bits as the result holds, so that rounding never reaches 1.
-Tensor Uniform(AtenCall& c) {
-  int bits = c.result_dtype() == DType::kBFloat16 ? 8 : c.result_dtype() == DType::kFloat16 ? 11 : 24;
-  return Uniforms(c, DrawType(c), 1, DrawnDims(c), bits)[0];
-}
+Tensor Uniform(AtenCall& c) { return Uniforms(c, DrawType(c), 1, DrawnDims(c), UniformBits(c.result_dtype()))[0]; }
 
 // The variance of complex numbers is that of their two parts together.
 Tensor Normal(AtenCall& c) {
@@ -103,25 +95,18 @@ Result RandomIntegers(AtenCall& c, Tensor low, Tensor high) {
   return ir::Bitcast(ir::Rem(bits, range), DType::kInt64) + low;
 }
 
-// Every value of an integer type, or every integer that a float type holds exactly.
-Tensor FullRange(AtenCall& c) {
-  constexpr int kBits[kNumDTypes] = {1, 8, 7, 15, 31, 63, 16, 32, 63, 11, 8, 24, 53};
-  int bits = kBits[static_cast<int>(c.result_dtype())];
-  bool inclusive = IsFloat(c.result_dtype());
-  return c.emitter().Integer(DType::kInt64, bits == 63 ? INT64_MAX : (int64_t{1} << bits) + inclusive);
-}
+Tensor FullRange(AtenCall& c) { return c.emitter().Integer(DType::kInt64, IntegersEnd(c.result_dtype())); }
 
 Result RandomFrom(AtenCall& c) {  // (x, from, to)
   Tensor high = c.has(2) ? c.as(2, DType::kInt64) : FullRange(c);
   return RandomIntegers(c, c.as(1, DType::kInt64), high);
 }
 
-// Of whole numbers, whose sums are exact in every order, and for the most categories there are, 2^24, below 2^63: the
-// first at which they sum to more than what is drawn.
+// The first category up to which the probabilities, as whole numbers, sum to more than what is drawn.
 Tensor Replaced(AtenCall& c, Tensor p) {
   const int64_t dim = p.rank() - 1, n = p.size(dim);
   const Tensor scaled = p / ir::Reduce(ir::ReduceKind::max, p, {dim}, true);
-  const Tensor sums = ir::Scan(ir::ReduceKind::sum, ir::Convert(scaled * 0x1p38, DType::kInt64), dim);
+  const Tensor sums = ir::Scan(ir::ReduceKind::sum, ir::Convert(scaled * kWholeProbability, DType::kInt64), dim);
   const Tensor total = ir::SliceDim(sums, dim, n - 1, n), u = Uniforms(c, DType::kFloat64, 1, c.result_dims())[0];
   const Tensor drawn = ir::Convert(u * ir::Convert(total, DType::kFloat64), DType::kInt64);
   return PlacesIn(sums, ir::Min(drawn, total - 1), /*right=*/true);

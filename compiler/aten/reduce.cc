@@ -18,9 +18,8 @@ int64_t CountAlong(Tensor x, Ints dims) {
 }
 
 Moments MomentsAlong(Tensor x, Ints dims) {
-  Tensor mean = ir::Sum(x, dims, true) / static_cast<double>(CountAlong(x, dims));
-  Tensor centred = x - mean;
-  return {mean, ir::Sum(centred * centred, dims, true)};
+  const Tensor mean = ir::Sum(x, dims, true) / static_cast<double>(CountAlong(x, dims)), centred = x - mean;
+  return {mean, centred, ir::Sum(centred * centred, dims, true)};
 }
 
 Shape AllDims(Tensor x) { return OtherDims(x.rank(), {}); }
@@ -104,7 +103,11 @@ Lowering Variance(bool root, bool with_mean) {
     Shape dims = c.dims(1, x.rank());
     Moments m = MomentsAlong(x, dims);
     double freedom = static_cast<double>(CountAlong(x, dims)) - c.real(2, 1);
-    Tensor variance = m.squares / std::max(freedom, 0.0);
+    // What the mean was off by, which counts where it is much greater than the deviations (Chan, Golub, LeVeque:
+    // Algorithms for Computing the Sample Variance, 1983).
+    const Tensor left = ir::Sum(m.centred, dims, true);
+    const Tensor corrected = ir::Max(m.squares - left * (left / static_cast<double>(CountAlong(x, dims))), 0);
+    Tensor variance = ir::Select(IsFinite(m.squares), corrected, m.squares) / std::max(freedom, 0.0);
     if (root) variance = ir::Sqrt(variance);
     if (!with_mean) return Dropped(variance, c);
     return {Dropped(variance, c), Dropped(m.mean, c, 1)};

@@ -143,3 +143,19 @@ def test_samples_of_a_volume_where_the_grid_says_no_number(padding):
     grid[0, 0, 1, 3, 2] = float("inf")
     sampled = with_gradients(lambda x, g: F.grid_sample(x, g, padding_mode=padding, align_corners=False))
     check_compiled(sampled, x, grid)
+
+
+@pytest.mark.parametrize("correction", [0, 1])
+def test_deviations_far_smaller_than_the_mean(correction):
+    x = torch.randn(16, 4096) + 1e6
+    x[3] = 1e6
+    for dim in ((0,), (1,), (0, 1)):
+        check_compiled(lambda x, dim=dim: torch.std(x * 1, dim, correction=correction), x)
+        check_compiled(lambda x, dim=dim: torch.var_mean(x * 1, dim, correction=correction), x)
+
+
+def test_deviations_of_what_overflows_and_of_few_numbers():
+    x = torch.tensor([[1.0, 2, float("inf")], [1, float("nan"), 2], [1e20, -1e20, 3e20]])
+    check_compiled(lambda x: torch.var(x * 1, 1), x)
+    check_compiled(lambda x: torch.std(x * 1, 1), x[:, :1])
+    check_compiled(lambda x: torch.std(x * 1, 1), x[:, :0])
