@@ -21,6 +21,7 @@ constexpr int64_t kBlockCols = 576;  // of B, packed: 1.1 MiB
 constexpr int64_t kSumRows = 384;    // of C, whose sums are kept in f32 where C is narrower, by kBlockCols
 constexpr int64_t kMostPacked = kMostDepth * kBlockCols;
 constexpr int64_t kMostRows = 8, kMostCols = 32;
+constexpr int64_t kMostTiled = 4096;  // elements of the depth, of MultiplyTiles: of more, few columns of B fit
 constexpr int64_t kHalfPanel = 16;
 constexpr int64_t kGatheredCols = 256;  // of B that is gathered, packed: every panel of A meets them in turn
 
@@ -124,19 +125,16 @@ template <typename Kernel, typename Out>
 void MultiplyWhole(const GemmBlock& g, Out* c, int64_t ldc, bool accumulate) {
   using T = typename Kernel::Element;
   constexpr int64_t kRows = Kernel::kRows, kCols = Kernel::kCols;
-  constexpr int64_t kElements = kWordBytes / sizeof(T), kGrain = kElements * Kernel::kGrain;
-  constexpr int64_t kPass = kElements * Kernel::kDepth;
-  static_assert(Kernel::kDepth <= kMostDepth && kPass % kGrain == 0);
-  static_assert(kBlockRows % kRows == 0 && kBlockCols % kCols == 0);
-  [[maybe_unused]] const typename Kernel::Scope scope;
+  constexpr int64_t kElements = kWordBytes / sizeof(T), kPass = kElements * Kernel::kDepth;
+  static_assert(Kernel::kDepth <= kMostDepth && kBlockRows % kRows == 0 && kBlockCols % kCols == 0);
   const T* const a = static_cast<const T*>(g.a);
   const T* const b = static_cast<const T*>(g.b);
   float* const packed_b = Scratch();
   float* const packed_a = packed_b + kMostPacked;
   alignas(64) float edge[kRows * kCols];
   // Rows that consist of whole words are read where they lie, which hides what it takes to fetch them.
-  const bool in_place =
-      !g.trans_a && g.k % kGrain == 0 && g.lda % kElements == 0 && reinterpret_cast<uintptr_t>(a) % alignof(float) == 0;
+  const bool in_place = !g.trans_a && g.k % kElements == 0 && g.lda % kElements == 0 &&
+                        reinterpret_cast<uintptr_t>(a) % alignof(float) == 0;
   const auto left = [&](int64_t row, int64_t p) { return a + (g.trans_a ? p * g.lda + row : row * g.lda + p); };
   const auto right = [&](int64_t p, int64_t col) { return b + (g.trans_b ? col * g.ldb + p : p * g.ldb + col); };
   Ahead next_a, next_b;  // what is packed next
@@ -144,7 +142,7 @@ void MultiplyWhole(const GemmBlock& g, Out* c, int64_t ldc, bool accumulate) {
     const int64_t cols = std::min(kBlockCols, g.n - col);
     for (int64_t p = 0; p < g.k; p += kPass) {
       const int64_t depth = std::min(kPass, g.k - p), next_depth = std::min(kPass, g.k - p - depth);
-      const int64_t words = CeilDiv(depth, kGrain) * Kernel::kGrain;
+      const int64_t words = CeilDiv(depth, kElements);
       const bool add = accumulate || p > 0;
       for (int64_t row = 0; row < g.m; row += kBlockRows) {
         const int64_t rows = std::min(kBlockRows, g.m - row), next_rows = std::min(kBlockRows, g.m - row - rows);
@@ -153,7 +151,7 @@ void MultiplyWhole(const GemmBlock& g, Out* c, int64_t ldc, bool accumulate) {
           Kernel::PackLeft(left(row + i, p), g.lda, !g.trans_a, depth, std::min(kRows, rows - i), words,
                            packed_a + i * words);
         }
-        if (Kernel::kFetchesAhead && !in_place) {
+        if (!in_place) {
           const int64_t calls = tiles * CeilDiv(cols, kCols);
           next_a = next_rows > 0
                        ? Ahead(left(row + rows, p), g.lda, g.trans_a, next_rows, depth, calls)
@@ -163,9 +161,9 @@ void MultiplyWhole(const GemmBlock& g, Out* c, int64_t ldc, bool accumulate) {
           const int64_t width = std::min(kCols, cols - j), next_width = std::min(kCols, cols - j - width);
           float* const panel = packed_b + j * words;
           if (row == 0) Pack<kCols>(right(p, col + j), g.ldb, g.trans_b, depth, width, words, panel);
-          if (Kernel::kFetchesAhead && row == 0 && next_width > 0) {
+          if (row == 0 && next_width > 0) {
             next_b = Ahead(right(p, col + j + width), g.ldb, g.trans_b, depth, next_width, tiles);
-          } else if (Kernel::kFetchesAhead && next_rows == 0 && next_width == 0) {
+          } else if (next_rows == 0 && next_width == 0) {
             next_b = Ahead(right(p + depth, col), g.ldb, g.trans_b, next_depth, std::min(kCols, cols), tiles);
           }
           for (int64_t i = 0; i < rows; i += kRows) {
@@ -191,10 +189,77 @@ void MultiplyWhole(const GemmBlock& g, Out* c, int64_t ldc, bool accumulate) {
   }
 }
 
-// The same into bf16, rounded once: over several passes sums are kept in f32.
+// The same of bf16 by the matrix unit: some rows of A stay in the first level cache, while all of B that is packed
+// passes by from the second. Only one depth of kMostTiled rounds into bf16 once.
+template <typename Out>
+void MultiplyTiles(const GemmBlock& g, Out* c, int64_t ldc, bool accumulate) {
+  using Kernel = AmxBlock;
+  constexpr int64_t kRows = Kernel::kRows, kCols = Kernel::kCols, kPass = Kernel::kDepth;
+  static_assert(kMostPacked / kPass * kRows + kPass * kRows <= kMostDepth * kBlockRows && kCols == kMostCols);
+  const Kernel::Scope scope;
+  float* const packed_b = Scratch();
+  float* const packed_a = packed_b + kMostPacked;
+  float* const sums = packed_a + kPass * kRows;
+  alignas(64) float edge[kRows * kCols];
+  for (int64_t first = 0; first < g.k; first += kMostTiled) {
+    const int64_t depth = std::min(kMostTiled, g.k - first);
+    const auto* const a = static_cast<const BFloat16*>(g.a) + (g.trans_a ? first * g.lda : first);
+    const auto* const b = static_cast<const BFloat16*>(g.b) + (g.trans_b ? first : first * g.ldb);
+    const int64_t words = RoundUp(CeilDiv(depth, int64_t{2}), Kernel::kGrain);
+    const int64_t blocks = CeilDiv(g.n, kMostPacked / words / kCols * kCols);
+    const int64_t block_cols = RoundUp(CeilDiv(g.n, blocks), kCols);
+    const bool in_place =
+        !g.trans_a && depth == 2 * words && g.lda % 2 == 0 && reinterpret_cast<uintptr_t>(a) % alignof(float) == 0;
+    const bool add = accumulate || first > 0;
+    for (int64_t col = 0; col < g.n; col += block_cols) {
+      const int64_t cols = std::min(block_cols, g.n - col), stride = RoundUp(cols, kCols);
+      for (int64_t j = 0; j < cols; j += kCols) {
+        const BFloat16* const from = b + (g.trans_b ? (col + j) * g.ldb : col + j);
+        Pack<kCols>(from, g.ldb, g.trans_b, depth, std::min(kCols, cols - j), words, packed_b + j * words);
+      }
+      for (int64_t row = 0; row < g.m; row += kRows) {
+        const int64_t height = std::min(kRows, g.m - row);
+        for (int64_t p = 0; p < words; p += kPass) {
+          const int64_t pass = std::min(kPass, words - p);
+          const BFloat16* const left = a + (g.trans_a ? 2 * p * g.lda + row : row * g.lda + 2 * p);
+          const bool stays = in_place && height == kRows;
+          if (!stays) {
+            Kernel::PackLeft(left, g.lda, !g.trans_a, std::min(2 * pass, depth - 2 * p), height, pass, packed_a);
+          }
+          const float* const rows = stays ? reinterpret_cast<const float*>(left) : packed_a;
+          for (int64_t j = 0; j < cols; j += kCols) {
+            Out* const to = c + row * ldc + col + j;
+            const int64_t width = std::min(kCols, cols - j);
+            const bool in_result = std::is_same_v<Out, float> && height == kRows && width == kCols;
+            const bool once = pass == words;
+            float* const tile = in_result ? reinterpret_cast<float*>(to) : once ? edge : sums + j;
+            const int64_t tile_stride = in_result ? ldc : once ? kCols : stride;
+            Kernel::Rows(pass, rows, stays ? g.lda / 2 : pass, packed_b + j * words + p * kCols, tile, tile_stride,
+                         p > 0 || (in_result && add));
+            if (!in_result && p + pass == words) Put(tile, tile_stride, height, width, to, ldc, add);
+          }
+        }
+      }
+    }
+  }
+}
+
+// What is summed at once in bf16, and how.
+template <typename Kernel, typename Out>
+void MultiplyBy(const GemmBlock& g, Out* c, int64_t ldc, bool accumulate) {
+  if constexpr (std::is_same_v<Kernel, AmxBlock>) {
+    MultiplyTiles(g, c, ldc, accumulate);
+  } else {
+    MultiplyWhole<Kernel>(g, c, ldc, accumulate);
+  }
+}
+
+// Of bf16, into bf16 rounded once: what takes several passes is summed in f32.
 template <typename Kernel>
-void MultiplyNarrow(const GemmBlock& g) {
-  if (g.k <= Kernel::kDepth * 2) return MultiplyWhole<Kernel>(g, static_cast<BFloat16*>(g.c), g.ldc, g.accumulate);
+void MultiplyPairs(const GemmBlock& g) {
+  constexpr int64_t kOnce = std::is_same_v<Kernel, AmxBlock> ? kMostTiled : 2 * Kernel::kDepth;
+  if (g.out_dtype == DType::kFloat32) return MultiplyBy<Kernel>(g, static_cast<float*>(g.c), g.ldc, g.accumulate);
+  if (g.k <= kOnce) return MultiplyBy<Kernel>(g, static_cast<BFloat16*>(g.c), g.ldc, g.accumulate);
   thread_local std::vector<float> sums(kSumRows * kBlockCols);
   for (int64_t col = 0; col < g.n; col += kBlockCols) {
     for (int64_t row = 0; row < g.m; row += kSumRows) {
@@ -202,18 +267,9 @@ void MultiplyNarrow(const GemmBlock& g) {
       part.n = std::min(kBlockCols, g.n - col), part.m = std::min(kSumRows, g.m - row);
       part.a = static_cast<const BFloat16*>(g.a) + row * (g.trans_a ? 1 : g.lda);
       part.b = static_cast<const BFloat16*>(g.b) + col * (g.trans_b ? g.ldb : 1);
-      MultiplyWhole<Kernel>(part, sums.data(), part.n, false);
+      MultiplyBy<Kernel>(part, sums.data(), part.n, false);
       Put(sums.data(), part.n, part.m, part.n, static_cast<BFloat16*>(g.c) + row * g.ldc + col, g.ldc, g.accumulate);
     }
-  }
-}
-
-template <typename Kernel>
-void MultiplyPairs(const GemmBlock& g) {
-  if (g.out_dtype == DType::kFloat32) {
-    MultiplyWhole<Kernel>(g, static_cast<float*>(g.c), g.ldc, g.accumulate);
-  } else {
-    MultiplyNarrow<Kernel>(g);
   }
 }
 

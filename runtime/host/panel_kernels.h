@@ -338,7 +338,6 @@ struct Avx512Block : Avx512<T> {
   static constexpr int64_t kGatheredDepth = 576;  // the same where B is gathered
   static constexpr int64_t kGrain = 1;            // of them that are multiplied at once
   static constexpr bool kGathers = true;          // rows of B from where they lie
-  static constexpr bool kFetchesAhead = true;     // a tile takes long enough to fetch much of what is packed next
   struct Scope {};                                // what a thread needs around its products
 
   static void PackLeft(const T* from, int64_t stride, bool along_depth, int64_t depth, int64_t rows, int64_t words,
@@ -355,11 +354,10 @@ struct AmxBlock {
   using Element = BFloat16;
   static constexpr int64_t kTile = 16;
   static constexpr int64_t kRows = 2 * kTile, kCols = 2 * kTile;  // four tiles of sums
-  static constexpr int64_t kDepth = 192;                          // B's panel and A's rows share the first level cache
+  static constexpr int64_t kDepth = 192;                          // A's rows take half of the first level cache
   static constexpr int64_t kGatheredDepth = kDepth;
   static constexpr int64_t kGrain = kTile;
   static constexpr bool kGathers = false;
-  static constexpr bool kFetchesAhead = false;
 
   // The intrinsics of tiles don't tell the compiler which memory they read and write.
   static TPU_INLINE void MemoryFence() { asm volatile("" : : : "memory"); }
@@ -402,6 +400,7 @@ struct AmxBlock {
       TransposeBlock(columns, kRows, kTile, kRows, out + p, words);
     }
   }
+  // B passes through the first level cache, in which A's rows are to stay.
   TPU_AMX static void Rows(int64_t depth, const float* a, int64_t lda, const float* b, float* c, int64_t ldc,
                            bool accumulate) {
     const auto row_bytes = static_cast<size_t>(ldc) * sizeof(float),
@@ -421,8 +420,8 @@ struct AmxBlock {
     }
     for (int64_t p = 0; p < depth; p += kTile) {
       _tile_loadd(4, a + p, left_bytes);
-      _tile_loadd(6, b + p * kCols, kPanelBytes);
-      _tile_loadd(7, b + p * kCols + kTile, kPanelBytes);
+      _tile_stream_loadd(6, b + p * kCols, kPanelBytes);
+      _tile_stream_loadd(7, b + p * kCols + kTile, kPanelBytes);
       _tile_loadd(5, a + kTile * lda + p, left_bytes);
       _tile_dpbf16ps(0, 4, 6);
       _tile_dpbf16ps(1, 4, 7);
@@ -435,9 +434,6 @@ struct AmxBlock {
     _tile_stored(3, c + kTile * ldc + kTile, row_bytes);
     MemoryFence();
   }
-  static void Packed(int64_t depth, const float* a, const float* b, float* c, int64_t ldc, bool accumulate) {
-    Rows(depth, a, depth, b, c, ldc, accumulate);
-  }
 };
 
 // Some of 16 neighbours.
@@ -446,13 +442,8 @@ TPU_AVX512 inline __m512 Load(__mmask16 some, const BFloat16* from) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(some, from)), 16));
 }
 TPU_AVX512 inline void Store(__mmask16 some, float* to, __m512 v) { _mm512_mask_storeu_ps(to, some, v); }
-TPU_AVX512 inline void Store(__mmask16 some, BFloat16* to, __m512 v) {  // rounds as BFloat16(float) does
-  const __m512i bits = _mm512_castps_si512(v), high = _mm512_srli_epi32(bits, 16);
-  const __m512i half = _mm512_add_epi32(_mm512_set1_epi32(0x7fff), _mm512_and_si512(high, _mm512_set1_epi32(1)));
-  const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(bits, half), 16);
-  const __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
-  const __m512i result = _mm512_mask_or_epi32(rounded, nan, high, _mm512_set1_epi32(0x40));
-  _mm512_mask_cvtepi32_storeu_epi16(to, some, result);
+TPU_AVX512 inline void Store(__mmask16 some, BFloat16* to, __m512 v) {
+  _mm256_mask_storeu_epi16(to, some, (__m256i)_mm512_cvtneps_pbh(v));
 }
 
 // Sums to their place, rounded to Out.

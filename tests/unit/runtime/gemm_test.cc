@@ -188,6 +188,9 @@ TEST(Gemm, LargerThanABlock) {
       Compare<Half>(g, /*padded=*/false);
       Compare<Half, float>(g, /*padded=*/false);
     }
+    g.m = 40, g.n = 83, g.k = 4602;
+    Compare<Half>(g);
+    Compare<Half, float>(g);
   }
 }
 
