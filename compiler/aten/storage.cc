@@ -220,6 +220,17 @@ Tensor Reinterpret(Tensor x, DType dtype) {
   return ir::Bitcast(ir::SliceDim(flat, 0, 0, flat.elements() / group * group), dtype);
 }
 
+// As what is moved bit by bit. What is written over elements of another type is: else these would all be numbers of
+// that type (bools 0 and 1, each NaN a quiet one), also where nothing is written.
+Tensor AsBits(Tensor x) {
+  if (IsComplex(x.dtype())) return x;
+  const size_t size = SizeOf(x.dtype());
+  return ir::Bitcast(x, size == 1   ? DType::kUInt8
+                        : size == 2 ? DType::kInt16
+                        : size == 4 ? DType::kInt32
+                                    : DType::kInt64);
+}
+
 StridedWindow WindowOf(AtenCall& c, int first) { return {c.ints(first), c.ints(first + 1), c.integer(first + 2)}; }
 
 Result View(AtenCall& c) {
@@ -233,6 +244,7 @@ Result View(AtenCall& c) {
 Result Update(AtenCall& c) {
   Tensor base = c.tensor(0), src = c.tensor(1);
   StridedWindow w = WindowOf(c, 2);
+  if (src.dtype() != base.dtype()) src = AsBits(src);
   if (LeftToTheHost(c, base, src.dtype())) return Result::Decline();
   Tensor target = Reinterpret(base, src.dtype());
   if (LeftToTheHost(c, target, base.dtype())) return Result::Decline();

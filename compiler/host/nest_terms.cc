@@ -154,10 +154,15 @@ bool IsNestOp(mlir::Operation* op) {
     auto tensor = mlir::dyn_cast<mlir::RankedTensorType>(type);
     return tensor && !tensor.getElementType().isIntOrFloat();
   };
+  // Kernels write bools as 0 and 1: other bytes stay what they are where nothing is written.
+  auto written_otherwise = [&](mlir::Type type) {
+    return complex(type) || mlir::cast<mlir::RankedTensorType>(type).getElementType().isInteger(1);
+  };
   if (IsFreeOp(op)) return true;
   if (auto bitcast = mlir::dyn_cast<ir::BitcastOp>(op)) {
-    return CountOf(bitcast.getX()) == CountOf(bitcast.getResult()) && !llvm::any_of(op->getOperandTypes(), complex) &&
-           !llvm::any_of(op->getResultTypes(), complex);
+    return CountOf(bitcast.getX()) == CountOf(bitcast.getResult()) &&
+           !llvm::any_of(op->getOperandTypes(), written_otherwise) &&
+           !llvm::any_of(op->getResultTypes(), written_otherwise);
   }
   if (auto update = mlir::dyn_cast<ir::UpdateSliceOp>(op)) return !update.getInPlace();
   if (mlir::isa<ir::PadOp, ir::ConcatOp, ir::TakeOp, ir::TakeAlongOp, ir::RandomBitsOp>(op)) {

@@ -218,6 +218,33 @@ def test_view_dtype_writes_through():
     check(program, torch.full((4,), 2.0))
 
 
+@pytest.mark.parametrize("base", [torch.uint8, torch.int32])
+@pytest.mark.parametrize("written", [torch.bool, torch.float16])
+def test_what_lies_beside_elements_written_as_another_type_stays(base, written):
+    """Values of several types in one buffer: as bools, or as NaN, other bytes would be others."""
+
+    def write(x):
+        packed = x.view(written)
+        packed[8:16] = torch.ones(8, dtype=written, device=x.device)
+        packed[40:44] = torch.zeros(4, dtype=written, device=x.device)
+        packed[7].fill_(1)
+        return x
+
+    check(write, torch.arange(256).repeat_interleave(4).to(torch.uint8).view(base))
+
+
+@pytest.mark.embedded_only(reason="bools of XLA's devices are 0 or 1")
+def test_bools_that_are_written_as_bytes():
+    def count(x):
+        number, sums = x.view(torch.uint8), []
+        for _ in range(3):
+            number[1:] += 1
+            sums.append(number.sum().item())
+        return sums, x.to(torch.int32)
+
+    check(count, torch.tensor([True, False, True]))
+
+
 def test_out_into_a_view():
     def program(x):
         torch.mul(x[:, 0].clone(), 3, out=x[:, 1])

@@ -67,6 +67,16 @@ func.func @column_written(%x: tensor<4x5xf32>, %y: tensor<4xf32>) -> tensor<4x5x
   return %0 : tensor<4x5xf32>
 }
 
+// x.view(torch.bool)[3:5] = y: the bytes beside stay what they are.
+// CHECK-LABEL: @bools_written
+// CHECK: %[[BYTES:.*]] = tpu.bitcast %arg1 : (tensor<2xi1>) -> tensor<2xui8>
+// CHECK: tpu.update_slice %[[BYTES]] into %arg0 at [3] by [1] : tensor<2xui8> into tensor<8xui8>
+func.func @bools_written(%x: tensor<8xui8>, %y: tensor<2xi1>) -> tensor<8xui8> {
+  %0 = tpu.aten "tpu::update"(%x, %y) [#tpu.tensor<0>, #tpu.tensor<1>, array<i64: 2>, array<i64: 1>, 3]
+      : (tensor<8xui8>, tensor<2xi1>) -> tensor<8xui8>
+  return %0 : tensor<8xui8>
+}
+
 // Written whole and transposed: no trace of the old value.
 // CHECK-LABEL: @all_written
 // CHECK-NEXT: tpu.transpose %arg1 [1, 0]
