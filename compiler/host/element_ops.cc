@@ -162,6 +162,10 @@ Value* ElementOps::Convert(mlir::Type from, mlir::Type to, Value* x) {
     unsigned bits = to.getIntOrFloatBitWidth();
     bool wide = bits == 64 || (bits == 32 && to.isUnsignedInteger());
     Value* whole = b_.CreateFreeze(b_.CreateFPToSI(x, Like(x, wide ? b_.getInt64Ty() : b_.getInt32Ty())));
+    if (bits == 64 && to.isUnsignedInteger()) {
+      Value* above = b_.CreateFreeze(b_.CreateFPToUI(x, type));
+      return b_.CreateSelect(b_.CreateFCmpOGE(x, Number(x, 0x1p63)), above, whole);
+    }
     return b_.CreateTrunc(whole, type);
   }
   return b_.CreateIntCast(x, type, !IsUnsigned(from));

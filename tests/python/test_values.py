@@ -36,6 +36,14 @@ def test_casts(a, b):
     check(lambda x: x.to(b), sample(a))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_numbers_above_the_signed_ones_become_unsigned_ones(dtype):
+    check(
+        lambda x: x.to(torch.uint64).view(torch.int64),
+        torch.tensor([0.0, 2.5, 2.0**63 - 2.0**40, 2.0**63, 1.8e19], dtype=dtype),
+    )
+
+
 UNARY = (
     "abs neg exp log sqrt rsqrt sin cos tanh sigmoid erf floor ceil round trunc log10 "
     "reciprocal relu isnan isinf isfinite sign log1p expm1 exp2 log2 atan logical_not nan_to_num softplus gelu silu"
