@@ -500,19 +500,18 @@ KernelShape Emitter::Emit() {
     const bool varies = llvm::any_of(nest_.loops, [](const Loop& loop) { return loop.most.has_value(); });
     if (nest_.has_reduce && !varies && outer * ((inner + most - 1) / most) < 16) most = std::max<int64_t>(64, most / 4);
     if (inner > most || InnerCount() < 0) block = most;
-    int64_t bytes = 0;
-    for (size_t i = 0; i < nest_.outputs.size(); ++i) {
-      bytes = std::max(bytes, nest_.kept_count() * ElementOps::BytesOf(nest_.nodes[nest_.outputs[i].node].type));
-    }
     // Not where the output may lie over an input: stores around the cache are then several times slower.
     Expr index = nest_.FullIndex();
     bool in_place = llvm::any_of(nest_.nodes, [&](const NestNode& node) {
       return node.kind == Kind::kLoad && node.index == index && begins_[node.input] == 0;
     });
-    non_temporal_ = !nest_.has_reduce && !varies && !in_place && bytes >= kNonTemporalBytes && inner % 64 == 0 &&
-                    max_width_ >= 8 && llvm::all_of(nest_.outputs, [&](const NestOutput& o) {
-                      return ElementOps::BytesOf(nest_.nodes[o.node].type) * max_width_ >= 32;
-                    });
+    const bool in_vectors = inner % 64 == 0 && max_width_ >= 8;
+    for (size_t i = 0; i < nest_.outputs.size(); ++i) {
+      // By the bytes of each alone, as what is smaller may lie anywhere (FindPlaces in plan_builder.cc).
+      const int64_t bytes = ElementOps::BytesOf(nest_.nodes[nest_.outputs[i].node].type);
+      non_temporal_[i] = !nest_.has_reduce && !varies && !in_place && in_vectors &&
+                         nest_.kept_count() * bytes >= kNonTemporalBytes && bytes * max_width_ >= 32;
+    }
     for (int node : nest_.reduces) {
       Reduction r = ReductionOf(nest_.nodes[node].op);
       Slots slots;
@@ -549,7 +548,7 @@ KernelShape Emitter::Emit() {
     if (tiled_ < 0) return BlockItem(from, to, count);
     TiledItem(from, to);
   });
-  KernelFrame::Finish(non_temporal_);
+  KernelFrame::Finish(llvm::is_contained(non_temporal_, true));
 
   const int64_t extent = shape.rows * ((shape.row + shape.block - 1) / shape.block);
   shape.grain = GrainFor(tuning_, nest_.Cost() / static_cast<double>(std::max<int64_t>(extent, 1)), extent);

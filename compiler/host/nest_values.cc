@@ -50,7 +50,8 @@ void NestValues::For(Value* begin, Value* end, int64_t step, const Body& body) {
 NestValues::NestValues(LoopNest nest, llvm::Module& module, int64_t prefetch, KernelNumbers& numbers)
     : KernelFrame(module, nest.inputs.size() + nest.outputs.size(), numbers),
       nest_(std::move(nest)),
-      prefetch_(prefetch) {
+      prefetch_(prefetch),
+      non_temporal_(nest_.outputs.size(), false) {
   begins_.assign(nest_.inputs.size(), INT64_MAX);
   for (const NestNode& node : nest_.nodes) {
     if (node.kind == Kind::kLoad) begins_[node.input] = std::min(begins_[node.input], node.index.constant);
@@ -528,7 +529,7 @@ void NestValues::StoreOutputs(const std::function<bool(const NestOutput&)>& whic
   for (auto [i, value] : values) {
     mlir::Type element = nest_.nodes[nest_.outputs[i].node].type;
     Value* index = Scalar(nest_.outputs[i].full ? nest_.FullIndex() : nest_.RowIndex());
-    ops_.Store(element, value, At(pointers_[nest_.inputs.size() + i], element, index), non_temporal_);
+    ops_.Store(element, value, At(pointers_[nest_.inputs.size() + i], element, index), non_temporal_[i]);
   }
 }
 

@@ -92,8 +92,8 @@ class NestValues : protected KernelFrame {
   llvm::DenseMap<int, Value*> scratch_;      // node -> row buffer
   llvm::DenseMap<int, Slots> accumulators_;  // block kernels: one element for each position of the block
   Value* block_begin_ = nullptr;
-  bool non_temporal_ = false;
-  std::vector<int64_t> begins_;  // of each input: the first element that is read; loads count from there
+  std::vector<bool> non_temporal_;  // of each output: whether it is stored around the cache
+  std::vector<int64_t> begins_;     // of each input: the first element that is read; loads count from there
 
  private:
   llvm::DenseMap<int, int> first_pass_;  // of the loads: the pass that brings them to the cache

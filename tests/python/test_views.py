@@ -253,6 +253,19 @@ def test_out_into_a_view():
     check(program, torch.randn(4, 4))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.bool])
+def test_a_part_of_a_bucket_beside_a_large_result(dtype):
+    """The result is stored around the cache; the part, of smaller elements, begins anywhere."""
+
+    def write(bucket, x, y):
+        result = x[:, None] + y
+        bucket[3 : 3 + result.numel()] = (result > 0 if dtype == torch.bool else result).flatten()
+        return result, bucket
+
+    x, y = torch.randn(1600), torch.randn(4096)
+    check(write, torch.zeros(2 * len(x) * len(y) + 3, dtype=dtype), x, y)
+
+
 def test_parts_of_a_bucket():
     """A large tensor written part by part, as DDP writes gradients: where they begin, turned, over one another."""
 
