@@ -26,6 +26,15 @@ const Layout* BaseOf(const c10::TensorImpl& tensor, const Layout* layout) {
   return InternLayout(layout->scalar_type, {extent});
 }
 
+// Another tensor over the storage of `tensor`: autograd is to see in either what is written to the other.
+at::Tensor Alias(const at::Tensor& tensor, const Layout* layout, int64_t offset) {
+  at::Tensor alias = TensorOver(tensor.storage(), layout, offset);
+  if (!alias.is_inference() && !tensor.is_inference()) {
+    alias.unsafeGetTensorImpl()->set_version_counter(tensor.unsafeGetTensorImpl()->version_counter());
+  }
+  return alias;
+}
+
 }  // namespace
 
 bool Describe(const at::Tensor& tensor, GraphInput& input, std::vector<uint64_t>& words) {
@@ -89,9 +98,12 @@ void GraphCapture::FindWrites() {
   std::vector<std::pair<int32_t, int>> writes;
   for (size_t i = 0; i < bases_.size(); ++i) {
     if (!bases_[i].defined()) continue;
-    const ValueRef value = ReadValue(*bases_[i].unsafeGetTensorImpl());
-    const int32_t slot = capture_.SlotOf(value.get());
-    if (slot != graph_->input_slots_[i]) writes.emplace_back(slot, static_cast<int>(i));
+    int32_t slot = capture_.SlotOf(ReadValue(*bases_[i].unsafeGetTensorImpl()).get());
+    if (slot == graph_->input_slots_[i]) continue;
+    const c10::TensorImpl& input = *placeholders_[i].unsafeGetTensorImpl();
+    const Layout* const layout = LayoutOf(input);
+    if (!layout->dense) slot = capture_.SlotOf(ReadValue(input, layout).get());
+    writes.emplace_back(slot, static_cast<int>(i));
   }
   std::sort(writes.begin(), writes.end());
   for (const auto& [slot, input] : writes) {
@@ -102,25 +114,21 @@ void GraphCapture::FindWrites() {
 }
 
 CapturedGraph::Output GraphCapture::FindOutput(const at::Tensor& tensor) {
-  CapturedGraph::Output out;
   TORCH_CHECK_NOT_IMPLEMENTED(tensor.device() == c10::Device(c10::DeviceType::PrivateUse1, graph_->device_) &&
                                   !tensor.is_conj() && !tensor.is_neg(),
                               "tpu: an output is on ", tensor.device().str(), " or lazily conjugated or negated");
   const c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
+  const Layout* const layout = LayoutOf(*tensor.unsafeGetTensorImpl());
   for (size_t i = 0; i < placeholders_.size(); ++i) {
     if (!placeholders_[i].defined() || placeholders_[i].storage().unsafeGetStorageImpl() != storage) continue;
-    if (placeholders_[i].is_same(tensor)) {
-      out.input = static_cast<int>(i);
-      return out;
-    }
-    out.storage = ~static_cast<int>(i);
+    const int input = static_cast<int>(i);
+    if (placeholders_[i].is_same(tensor)) return {.input = input};
     graph_->kept_[i] = true;
+    return {.storage = ~input, .layout = layout, .offset = tensor.storage_offset()};
   }
-  out.layout = LayoutOf(*tensor.unsafeGetTensorImpl());
-  out.offset = tensor.storage_offset();
-  if (out.storage != -1) return out;
   const auto known = std::find(new_storages_.begin(), new_storages_.end(), storage);
-  out.storage = static_cast<int>(known - new_storages_.begin());
+  const CapturedGraph::Output out{
+      .storage = static_cast<int>(known - new_storages_.begin()), .layout = layout, .offset = tensor.storage_offset()};
   if (known != new_storages_.end()) return out;
   new_storages_.push_back(storage);
   TpuStorage& made = TpuStorage::Of(*storage);
@@ -155,11 +163,14 @@ std::vector<CapturedCalls::Slot> CapturedGraph::Fill(std::vector<GraphInput>& in
       if (slot >= 0) slots[slot].bits = BitsOf(NumberIn(in.tensor));
     } else if (in.kind == GraphInput::Kind::kTensor) {
       if (slot < 0 && !kept_[i]) continue;
-      if (LayoutOf(*in.tensor.unsafeGetTensorImpl()) != in.base) {
-        in.tensor = TensorOver(in.tensor.storage(), in.base, in.tensor.storage_offset());
-      }
-      if (slot >= 0) slots[slot].value = ReadValue(*in.tensor.unsafeGetTensorImpl(), in.base);
-      if (!kept_[i]) in.tensor.reset();
+      const Layout* const layout = LayoutOf(*in.tensor.unsafeGetTensorImpl());
+      at::Tensor base = layout == in.base ? in.tensor : Alias(in.tensor, in.base, in.tensor.storage_offset());
+      if (slot >= 0) slots[slot].value = ReadValue(*base.unsafeGetTensorImpl(), in.base);
+      if (!kept_[i]) {
+        in.tensor.reset();
+      } else if (layout->dense) {
+        in.tensor = std::move(base);
+      }  // else it is written as it lies: in its gaps, which are read with it, other inputs may lie
     }
   }
   for (const CapturedGenerator& g : calls_.generators()) {
@@ -183,17 +194,20 @@ std::vector<at::Tensor> CapturedGraph::Replay(std::vector<GraphInput>& inputs) c
   }
   std::vector<at::Tensor> results;
   results.reserve(outputs_.size());
+  std::vector<const at::Tensor*> firsts(storages.size());  // by storage: the first output over it
   for (const Output& out : outputs_) {
     if (out.layout == nullptr) {
       results.emplace_back();
-    } else if (out.storage >= 0) {
-      results.push_back(TensorOver(storages[out.storage], out.layout, out.offset));
-    } else {
+    } else if (out.storage < 0) {
       const at::Tensor& base = inputs[~out.storage].tensor;
       const int64_t elements = base.storage_offset() * static_cast<int64_t>(base.itemsize());
-      results.push_back(
-          TensorOver(base.storage(), out.layout,
-                     out.offset + elements / static_cast<int64_t>(c10::elementSize(out.layout->scalar_type))));
+      results.push_back(Alias(base, out.layout,
+                              out.offset + elements / static_cast<int64_t>(c10::elementSize(out.layout->scalar_type))));
+    } else if (const at::Tensor*& first = firsts[out.storage]; first != nullptr) {
+      results.push_back(Alias(*first, out.layout, out.offset));
+    } else {
+      results.push_back(TensorOver(storages[out.storage], out.layout, out.offset));
+      first = &results.back();
     }
   }
   return results;

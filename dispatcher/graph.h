@@ -35,8 +35,8 @@ bool Describe(const at::Generator& generator, GraphInput& input, std::vector<uin
 class CapturedGraph {
  public:
   struct Output {
-    int input = -1;    // that input itself; else a new tensor
-    int storage = -1;  // ... over this new storage, or over input ~storage's
+    int input = -1;   // that input itself; else a new tensor
+    int storage = 0;  // ... over this new storage, or over input ~storage's
     const Layout* layout = nullptr;
     int64_t offset = 0;
   };

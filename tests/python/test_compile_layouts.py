@@ -1,4 +1,5 @@
-"""torch.compile(backend="tpu"): strides that tracing counts on are those that results have."""
+"""torch.compile(backend="tpu"): strides that tracing counts on are those that results have, and inputs are over the
+storages, and the parts of them, that they are over without it."""
 
 import pytest
 import torch
@@ -68,3 +69,59 @@ def test_strides_that_tracing_has_wrong(use, dynamic):
     torch.tpu.reset_metrics()
     assert_same(run("cpu", OTHERS[use]), run("tpu", compiled(OTHERS[use], dynamic=dynamic)), rtol=1e-4, atol=1e-5)
     assert torch.tpu.metrics()["graph_calls_uncaptured"] == 0, torch.tpu.explain().uncaptured_graphs
+
+
+PARTS = {
+    "rows": lambda x: (x[::2], x[1::2]),
+    "columns": lambda x: (x[:, :4], x[:, 4:]),
+    "queries and keys": lambda x: x.view(4, 3, 2).unbind(1)[:2],
+}
+
+
+@pytest.mark.parametrize("parts", PARTS)
+def test_inputs_in_the_gaps_of_each_other_are_written(parts):
+    def f(a, b):
+        a.add_(1)
+        b.mul_(2)
+        return a.sum() + b.sum()
+
+    def run(device, function):
+        x = torch.arange(24.0).reshape(4, 6).to(device)
+        return function(*PARTS[parts](x)), x
+
+    there = compiled(f)
+    for _ in range(2):
+        assert_same(run("cpu", f), run("tpu", there))
+    assert torch.tpu.metrics()["graph_calls_uncaptured"] == 0
+
+
+def test_an_input_that_gets_the_memory_of_another():
+    def f(a, b):
+        a.data = b
+        return a + 1
+
+    there = compiled(f, fullgraph=True)
+    for _ in range(2):
+        a, b = torch.zeros(4, device="tpu"), torch.ones(4, device="tpu")
+        former = a.view(2, 2)
+        assert there(a, b).tolist() == [2] * 4
+        b.fill_(7)
+        assert a.tolist() == [7] * 4 and former.tolist() == [[0, 0], [0, 0]]
+
+
+@pytest.mark.parametrize("written", ["weight", "result"])
+def test_gradients_that_would_follow_a_later_write_are_refused(written):
+    """What backward keeps as views of inputs and of results is as old as those."""
+
+    def f(x, w):
+        y = (x @ w.t()).exp()
+        return y, (y.t() @ x).sum() + y.sum()
+
+    there = compiled(f)
+    for _ in range(2):
+        x, w = (torch.randn(3, 3, device="tpu", requires_grad=True) for _ in range(2))
+        y, loss = there(x, w)
+        with torch.no_grad():
+            (w if written == "weight" else y).add_(1)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
