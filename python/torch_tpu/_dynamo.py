@@ -154,8 +154,8 @@ def _register_random(module):
 
 
 def _repeat_random_numbers(module):
-    """For graphs whose backward draws again what the forward drew, where the generator's state is kept as a tensor (of
-    several devices, or with Inductor's fallback_random). The devices that torch does it on stand in its code."""
+    """For graphs whose backward draws again what the forward drew. Where the generator's state is kept as a tensor (of
+    several devices, or with Inductor's fallback_random) the devices that torch does it on stand in its code."""
     import torch
 
     from torch_tpu import tpu
@@ -195,11 +195,28 @@ def _repeat_random_numbers(module):
                 return original(state, op, *args, **kwargs)
             current = tpu.get_rng_state(device)
             tpu.set_rng_state(state, device)
-            result = op(*args, **kwargs)
-            tpu.set_rng_state(current, device)
-            return result
+            try:
+                return op(*args, **kwargs)
+            finally:
+                tpu.set_rng_state(current, device)
 
         return run
+
+    run_with = module._impl_graphsafe_rng
+
+    @functools.wraps(run_with)
+    def _impl_graphsafe_rng(op, *args, rng_state=None, **kwargs):
+        """Gives the default generator its state back, also where the call fails (one that can't be captured does)."""
+        if rng_state.device.type != "tpu":
+            return run_with(op, *args, rng_state=rng_state, **kwargs)
+        generator = tpu.default_generators[rng_state.device.index]
+        current = generator.graphsafe_get_state()
+        try:
+            return run_with(op, *args, rng_state=rng_state, **kwargs)
+        finally:
+            generator.graphsafe_set_state(current)
+
+    module._impl_graphsafe_rng = _impl_graphsafe_rng
 
 
 def _keep_steps_on_the_device(module):

@@ -280,13 +280,13 @@ def _parts(graph):
         kinds[node] = None if stays else min(devices[node], default=home)
     if len(set(kinds.values())) == 1 and None not in kinds.values():
         return [(home, calls)]
-    first, late, drawn = [], set(), False
+    first, late, drawn = [], set(), set()
     for node in calls:
-        draws = kinds[node] is None and _draws(node)
+        draws = _draws(node, tensors[node][0])
         inputs_wait = not late.isdisjoint(node.all_input_nodes)
-        if kinds[node] is not None or _writes(node) or inputs_wait or (draws and drawn):
+        if kinds[node] is not None or _writes(node) or inputs_wait or not drawn.isdisjoint(draws):
             late.add(node)
-            drawn = drawn or draws
+            drawn |= draws
         else:
             first.append(node)
     parts = [(None, first)] if first else []
@@ -317,12 +317,13 @@ def _writes(node):
     return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
 
 
-def _draws(node):
-    """Whether the call may draw random numbers: a library's operators and what regions hold aren't known."""
-    if not isinstance(node.target, torch._ops.OpOverload):
-        return isinstance(node.target, torch._ops.HigherOrderOperator)
-    known = node.target.namespace in ("aten", "prims")
-    return not known or torch.Tag.nondeterministic_seeded in node.target.tags
+def _draws(node, made):
+    """Of which devices' generators the call may draw: a library's operators and what regions hold aren't known."""
+    if not isinstance(node.target, torch._ops.OperatorBase):
+        return set()
+    if isinstance(node.target, torch._ops.HigherOrderOperator) or node.target.namespace not in ("aten", "prims"):
+        return {"cpu", "tpu"}
+    return {t.device.type for t in made} if torch.Tag.nondeterministic_seeded in node.target.tags else set()
 
 
 def _depends_on_data(node):
@@ -350,6 +351,8 @@ def _stays_python(node, made, operands):
         return target is not torch._prims.rng_prims.graphsafe_run_with_rng_state
     if target.namespace not in ("aten", "prims") or _depends_on_data(node):
         return True
+    if target.overloadpacket is torch.ops.aten.set_:
+        return True  # a capture knows of what inputs hold, and not which storages they are over
     if operands and not target._schema.returns and not target._schema.is_mutable:
         return True  # assertions read what they assert
     if _argument(node, "check_errors"):

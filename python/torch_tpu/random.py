@@ -1,7 +1,5 @@
 """torch.tpu: generators. Seeding creates no device."""
 
-import torch
-
 from torch_tpu import _C
 from torch_tpu.devices import _index
 
@@ -62,7 +60,7 @@ def get_rng_state(device="tpu"):
 
 
 def set_rng_state(new_state, device="tpu"):
-    _generator(device).set_state(new_state.to("cpu", torch.uint8))
+    _generator(device).set_state(new_state.cpu().contiguous())
 
 
 def get_rng_state_all():

@@ -182,8 +182,10 @@ def test_state_functions():
     assert torch.tpu.initial_seed() == 11
     state = torch.tpu.get_rng_state()
     a = torch.rand(4, device="tpu").cpu()
-    torch.tpu.set_rng_state(state)
+    torch.tpu.set_rng_state(torch.stack([state, state], 1)[:, 0])
     assert torch.equal(a, torch.rand(4, device="tpu").cpu())
+    with pytest.raises(TypeError, match="ByteTensor"):
+        torch.tpu.set_rng_state(torch.ones(16))
     torch.tpu.set_rng_state_all(torch.tpu.get_rng_state_all())
     with torch.random.fork_rng(device_type="tpu"):
         inside = torch.rand(4, device="tpu").cpu()
@@ -330,6 +332,45 @@ def test_the_cpu_draws_in_a_compiled_programs_order(late):
         expected = f(a)
         torch.manual_seed(seed)
         assert_same(expected, there(a.to("tpu")))
+
+
+@pytest.fixture
+def noise():
+    """An operator of a library, which draws and reads: no capture holds it."""
+    with torch.library._scoped_library("torch_tpu_test", "FRAGMENT") as library:
+        library.define("noise(Tensor x) -> Tensor", tags=(torch.Tag.nondeterministic_seeded,))
+        library.impl("noise", lambda x: torch.rand_like(x) + x.sum().item() * 0, "PrivateUse1")
+        library.impl("noise", torch.empty_like, "Meta")
+        yield torch.ops.torch_tpu_test.noise
+
+
+@pytest.mark.usefixtures("fresh_dynamo")
+def test_what_is_not_captured_draws_in_the_programs_order(noise):
+    def f(x, on):
+        dropped = F.dropout(x, 0.5)
+        return dropped, noise(x), torch.cond(on, lambda x: torch.rand_like(x), lambda x: x * 1, (x,))
+
+    there = compiled(f, fullgraph=True)
+    x, on = torch.ones(20, device="tpu"), torch.tensor(True, device="tpu")
+    for seed in range(2):
+        torch.manual_seed(seed)
+        expected = f(x, on)
+        torch.manual_seed(seed)
+        torch.testing.assert_close(there(x, on), expected)
+
+
+@pytest.mark.usefixtures("fresh_dynamo")
+def test_a_call_that_fails_under_another_state_leaves_the_generator_its_own(noise):
+    def f(x):
+        return F.dropout(x * noise(x.detach()), 0.5) * x
+
+    there = compiled(lambda x: checkpoint(f, x, use_reentrant=False))
+    for _ in range(4):
+        x = torch.ones(20, device="tpu", requires_grad=True)
+        y = there(x)
+        torch.rand(2, device="tpu")
+        y.sum().backward()  # drops again what the forward dropped
+        torch.testing.assert_close(x.grad, 2 * y)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
