@@ -7,6 +7,7 @@ from torch._inductor.output_code import OutputCode
 from torch._subclasses import FakeTensorMode
 from torch.fx._graph_pickler import GraphPickler, Options
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._python_dispatch import _disable_current_modes
 
 from torch_tpu import dynamo_backend
 
@@ -25,7 +26,9 @@ class SavedGraph(OutputCode):
         for node in gm.graph.nodes:
             for key in _OF_NO_USE_LATER:
                 node.meta.pop(key, None)
-        saved = cls(GraphPickler.dumps(gm, Options(ops_filter=None)), wait)
+        with _disable_current_modes():  # the tensors that are its constants are no fake ones
+            graph = GraphPickler.dumps(gm, Options(ops_filter=None))
+        saved = cls(graph, wait)
         saved.run = dynamo_backend.compiled(gm, wait)
         return saved
 
