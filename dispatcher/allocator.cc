@@ -14,6 +14,16 @@ namespace {
 
 constexpr size_t kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
 
+// What a device had counted when its accumulated statistics were last reset.
+struct Counts {
+  int64_t allocs = 0, system_allocs = 0, ooms = 0;
+};
+std::mutex counts_mutex;
+Counts& CountsOf(int device) {
+  static auto* const counts = new std::map<int, Counts>();
+  return (*counts)[device];
+}
+
 void Fill(c10::CachingAllocator::StatArray& stat, int64_t current, int64_t peak) {
   stat[kAll].current = current;
   stat[kAll].peak = peak;
@@ -55,17 +65,18 @@ class Allocator final : public c10::DeviceAllocator {
     Fill(stats.active_bytes, now.allocated_bytes, now.peak_allocated_bytes);
     Fill(stats.requested_bytes, now.allocated_bytes, now.peak_allocated_bytes);
     Fill(stats.reserved_bytes, now.reserved_bytes, now.peak_reserved_bytes);
-    std::lock_guard<std::mutex> lock(mutex_);
-    const Counts base = base_[device];
-    stats.allocation[kAll].allocated = now.num_allocs - base.allocs;
-    stats.num_device_alloc = now.num_system_allocs - base.system_allocs;
-    stats.num_ooms = now.num_ooms - base.ooms;
+    stats.allocation[kAll].allocated = now.num_allocs;
+    stats.num_device_alloc = now.num_system_allocs;
+    stats.num_ooms = now.num_ooms;
     return stats;
   }
   void resetAccumulatedStats(c10::DeviceIndex device) override {
     const MemoryStats now = SettledMemoryStats(device);
-    std::lock_guard<std::mutex> lock(mutex_);
-    base_[device] = {now.num_allocs, now.num_system_allocs, now.num_ooms};
+    std::lock_guard<std::mutex> lock(counts_mutex);
+    Counts& former = CountsOf(device);
+    former.allocs += now.num_allocs;
+    former.system_allocs += now.num_system_allocs;
+    former.ooms += now.num_ooms;
   }
   void resetPeakStats(c10::DeviceIndex device) override {
     SettledMemoryStats(device);
@@ -78,12 +89,6 @@ class Allocator final : public c10::DeviceAllocator {
 
  private:
   static void Free(void* context) { static_cast<Buffer*>(context)->Release(); }
-
-  struct Counts {
-    int64_t allocs = 0, system_allocs = 0, ooms = 0;
-  };
-  std::mutex mutex_;
-  std::map<int, Counts> base_;  // by device: what it had counted when the accumulated statistics were last reset
 };
 
 Allocator allocator;
@@ -116,7 +121,13 @@ void AllowMemory(int device, double fraction) {
 MemoryStats SettledMemoryStats(int device) {
   CurrentStream(device);
   Engine::Get().SynchronizeDevice(device);
-  return Engine::Get().device(device).memory_stats();
+  MemoryStats stats = Engine::Get().device(device).memory_stats();
+  std::lock_guard<std::mutex> lock(counts_mutex);
+  const Counts& former = CountsOf(device);
+  stats.num_allocs -= former.allocs;
+  stats.num_system_allocs -= former.system_allocs;
+  stats.num_ooms -= former.ooms;
+  return stats;
 }
 
 }  // namespace tpu

@@ -20,7 +20,7 @@ BufferRef MakeValueOrRaise(int device, const TensorType& type, const void* sourc
 void AllowMemory(int device, double fraction);
 
 // The device's figures after everything recorded so far has run: recording is ahead of the device, and a figure that
-// depends on how far would be no figure.
+// depends on how far would be no figure. Counted since the accumulated statistics were last reset.
 MemoryStats SettledMemoryStats(int device);
 
 }  // namespace tpu

@@ -52,6 +52,8 @@ def test_accelerator_figures():
     assert 0 < free < total and torch.accelerator.get_memory_info() == (free, total)
     torch.accelerator.reset_peak_memory_stats()
     torch.accelerator.reset_accumulated_memory_stats()
+    assert torch.accelerator.memory_stats()["allocation.all.allocated"] == 0
+    assert torch.tpu.memory_stats()["allocation.all.allocated"] == 0
     torch.accelerator.empty_cache()
     assert "limit" in torch.tpu.memory_summary() and torch.tpu.memory.memory_summary is torch.tpu.memory_summary
     assert torch.tpu.memory_stats()["allocated_bytes.all.current"] > 0
