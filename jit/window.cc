@@ -222,6 +222,7 @@ void Window::CollectOutputs() {
 
 void Window::Cut(CutReason reason, const std::string& what, const Value* value, bool awaited) {
   const std::string where = engine_.Where();  // before the lock, as in Record
+  stream_.WaitForRoom();                      // likewise
   const bool read = value != nullptr && (reason == CutReason::kRead || reason == CutReason::kDataDependent);
   std::unique_lock<std::mutex> lock(engine_.recording_lock());
   if (value != nullptr && InCluster() && part_ > 0) {
@@ -237,6 +238,7 @@ void Window::Cut(CutReason reason, const std::string& what, const Value* value, 
 
 void Window::CutOwn(CutReason reason, const std::string& what) {
   const std::string where = engine_.Where();
+  stream_.WaitForRoom();
   std::lock_guard<std::mutex> lock(engine_.recording_lock());
   if (recorder_ != &this_thread) return;
   PlaceHeld();
@@ -319,7 +321,7 @@ void Window::Launch(const FragmentRef& entry, std::vector<tpu::Launch::Input> in
   if (sequence != 0) {
     claimed_ = std::move(task);
   } else {
-    sequence = stream_.Enqueue(std::move(task));
+    sequence = stream_.Push(std::move(task));
   }
   for (ValueId v : outputs) results_[results_begin + v]->sequence_ = sequence;
   engine_.Launched(entry);

@@ -114,6 +114,17 @@ void Stream::CallLater(void (*call)()) {
 }
 
 uint64_t Stream::Enqueue(Task task) {
+  WaitForRoom();
+  return Push(std::move(task));
+}
+
+void Stream::WaitForRoom() {
+  // Half the queue is let drain before the next task: one sleep for many tasks.
+  const uint64_t last = enqueued();
+  if (last > completed() + kMaxQueued) WaitFor(last - kMaxQueued / 2);
+}
+
+uint64_t Stream::Push(Task task) {
   if (InForkedChild()) {
     static const bool told = [] {
       std::fprintf(stderr, "torch_tpu: %s\n", std::string(CheckNotForked().message()).c_str());
@@ -123,13 +134,6 @@ uint64_t Stream::Enqueue(Task task) {
     return 0;
   }
   std::unique_lock lock(queue_->mutex);
-  while (queue_->tasks.size() >= kMaxQueued && !OnOwnThread()) {
-    // Half the queue is let drain before the next task: one sleep for many tasks.
-    const uint64_t half_drained = enqueued_.load(std::memory_order_relaxed) - kMaxQueued / 2;
-    lock.unlock();
-    WaitFor(half_drained);
-    lock.lock();
-  }
   queue_->tasks.push_back(std::move(task));
   const uint64_t sequence = enqueued_.load(std::memory_order_relaxed) + 1;
   enqueued_.store(sequence, std::memory_order_release);

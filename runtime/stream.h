@@ -3,7 +3,8 @@
 // jit enqueues launches and copies; the dispatcher's guard and torch.tpu.Stream expose it. Tasks run one after another
 // in the order of Enqueue; a task reports failure through the values it fills, never by throwing. The queue is bounded:
 // Enqueue blocks (calling the blocking hook, which lets Python's lock go) while kMaxQueued tasks wait, unless called
-// from a task of the stream itself. Any thread; a Stream outlives its tasks and is drained on destruction.
+// from a task of the stream itself; who holds a lock waits for room before and pushes. Any thread; a Stream outlives
+// its tasks and is drained on destruction.
 // In a forked child (fork.h) nothing runs: Enqueue drops the task and returns 0, waits return at once; callers that
 // can raise an error ask CheckNotForked() first.
 #pragma once
@@ -34,6 +35,9 @@ class Stream {
 
   // Returns the task's sequence number: 1, 2, ... ; the stream has run it when completed() >= it.
   uint64_t Enqueue(Task task);
+  // The two halves of it. Others may push meanwhile, so that more than kMaxQueued wait.
+  void WaitForRoom();
+  uint64_t Push(Task task);
   // For a task that the caller waits for right away: if the stream has nothing to do, its next sequence number, and the
   // stream stands still until the caller runs the task in its place, which saves two hand-overs. 0: Enqueue it.
   uint64_t Claim();

@@ -79,6 +79,35 @@ def test_query_and_synchronize():
     torch.accelerator.synchronize()
 
 
+def test_threads_that_wait_for_room_hold_nothing_that_others_need():
+    """Each records events until its stream has no room; who asks a stream for its state holds Python's lock."""
+    run_python(
+        """
+        import threading, torch
+        x = torch.randn(400, 400, device="tpu") * 0.05
+        found = {}
+
+        def work(k):
+            stream, event = torch.tpu.Stream(), torch.tpu.Event()
+            with torch.tpu.stream(stream):
+                y = x
+                for _ in range(200):
+                    y = y @ x
+                    event.record(stream)
+                    stream.query()
+                found[k] = y.isfinite().all().item()
+
+        threads = [threading.Thread(target=work, args=(k,)) for k in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert found == {0: True, 1: True, 2: True}, found
+        """,
+        timeout=120,
+    )
+
+
 def test_record_stream():
     side = torch.tpu.Stream()
     x = torch.ones(100, device="tpu")

@@ -159,6 +159,24 @@ TEST(Stream, EnqueueBlocksWhileTheQueueIsFull) {
   EXPECT_EQ(stream.completed(), 501u);
 }
 
+TEST(Stream, PushNeverBlocksAndRoomIsWaitedForApart) {
+  Gate gate;
+  Stream stream(nullptr, 0);
+  stream.Enqueue(gate.Task());
+  for (uint64_t i = 0; i < 2 * Stream::kMaxQueued; ++i) EXPECT_EQ(stream.Push([] {}), i + 2);
+  std::atomic<bool> room{false};
+  std::thread waiter([&] {
+    stream.WaitForRoom();
+    room = true;
+  });
+  std::this_thread::sleep_for(milliseconds(20));
+  EXPECT_FALSE(room);
+  gate.Open();
+  waiter.join();
+  stream.Synchronize();
+  EXPECT_EQ(stream.completed(), 2 * Stream::kMaxQueued + 1);
+}
+
 TEST(Stream, ATaskMayEnqueueAndSynchronizeItsOwnStream) {
   Stream stream(nullptr, 0);
   std::atomic<int> ran{0};
