@@ -8,6 +8,7 @@
 #include "jit/engine.h"
 #include "jit/fragment_table.h"
 #include "runtime/flags.h"
+#include "runtime/fork.h"
 
 namespace tpu {
 namespace {
@@ -221,6 +222,7 @@ void Window::CollectOutputs() {
 }
 
 void Window::Cut(CutReason reason, const std::string& what, const Value* value, bool awaited) {
+  if (InForkedChild()) return;                // what is pending stays so, or it would count as done
   const std::string where = engine_.Where();  // before the lock, as in Record
   stream_.WaitForRoom();                      // likewise
   const bool read = value != nullptr && (reason == CutReason::kRead || reason == CutReason::kDataDependent);
@@ -237,6 +239,7 @@ void Window::Cut(CutReason reason, const std::string& what, const Value* value, 
 }
 
 void Window::CutOwn(CutReason reason, const std::string& what) {
+  if (InForkedChild()) return;
   const std::string where = engine_.Where();
   stream_.WaitForRoom();
   std::lock_guard<std::mutex> lock(engine_.recording_lock());

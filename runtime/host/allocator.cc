@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "runtime/fork.h"
 #include "runtime/machine.h"
 #include "runtime/thread_time.h"
 
@@ -131,6 +132,7 @@ void Allocator::Account(size_t bytes) {
 }
 
 void Allocator::Free(uintptr_t handle) {
+  if (InForkedChild()) return;  // a thread that is not there may hold the lock
   std::lock_guard lock(mutex_);
   if (handle & 1) {
     FreeLarge(reinterpret_cast<Block*>(handle & ~uintptr_t{1}));

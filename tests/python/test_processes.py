@@ -99,6 +99,8 @@ def test_every_read_after_a_fork_is_an_error_or_right():
         torch.nn.init.ones_(layer.weight)
         done = torch.ones(2, device="tpu") + 1
         assert done.tolist() == [2, 2] and layer.weight.sum().item() == 4
+        launched = done + 5
+        torch.tpu.synchronize()
         pending = done * 3
 
         def told(read):
@@ -115,7 +117,12 @@ def test_every_read_after_a_fork_is_an_error_or_right():
             assert os.waitpid(child, 0)[1] == 0  # no signal
             return os.read(read_end, 4096).decode()
 
-        for read in (lambda: pending.cpu(), lambda: pending.tolist(), lambda: torch.zeros(2).copy_(pending)):
+        def read_after_the_first_read_of_another():
+            assert launched.tolist() == [7, 7]
+            return pending.cpu()
+
+        for read in (lambda: pending.cpu(), lambda: pending.tolist(), lambda: torch.zeros(2).copy_(pending),
+                     read_after_the_first_read_of_another):
             assert told(read) == "fork"
         assert told(lambda: done.cpu().tolist()) == "[2.0, 2.0]"
         assert told(lambda: layer.weight.cpu().tolist()) == "[[1.0, 1.0], [1.0, 1.0]]"  # autograd asks for its stream

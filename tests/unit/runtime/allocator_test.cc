@@ -1,13 +1,17 @@
 #include "runtime/host/allocator.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <cstring>
 #include <random>
 #include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "runtime/fork.h"
 
 namespace tpu::host {
 namespace {
@@ -183,6 +187,36 @@ TEST(Allocator, ServesManyThreads) {
   allocator.EmptyCache();
   EXPECT_EQ(allocator.stats().reserved_bytes, 0);
 }
+
+#if !defined(__SANITIZE_THREAD__)  // its runtime refuses to go on in a forked child of a process with threads
+TEST(Allocator, AForkedChildFreesWithoutWaitingForThreadsThatAreNotThere) {
+  WatchForks();
+  Allocator allocator("tpu:0", 1 << 30);
+  auto held = allocator.Allocate(1000);
+  ASSERT_TRUE(held.ok());
+  std::atomic<bool> stop{false};
+  std::thread other([&] {
+    while (!stop) allocator.Free(allocator.Allocate(64)->handle);
+  });
+  for (int i = 0; i < 100; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(10);
+      allocator.Free(held->handle);
+      _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (!WIFEXITED(status)) {
+      ADD_FAILURE() << "fork " << i << " hangs";
+      break;
+    }
+  }
+  stop = true;
+  other.join();
+  allocator.Free(held->handle);
+}
+#endif
 
 }  // namespace
 }  // namespace tpu::host
