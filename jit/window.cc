@@ -25,6 +25,8 @@ constexpr size_t kMaxSpare = 512;
 // How many launches the host may be ahead of the device. Then it waits until it is half as far ahead: waking up for
 // each launch, it would take a core from a thread that computes each time.
 constexpr uint64_t kMaxAhead = 48;
+// Views and the like that wait for their reader: lists of them may be long.
+constexpr size_t kMaxHeld = 512;
 
 // Its address tells threads apart.
 thread_local char this_thread;
@@ -63,7 +65,7 @@ void Window::Record(const CallRef& call, absl::Span<const Operand> operands, abs
     if (call->boundary && PartNodes() >= kOpsBeforeBoundary && !PassSeam()) {
       CutLocked(CutReason::kContent, call->op);  // what is held is this call's: it stays with it
     }
-    if (call->held && engine_.mode() == Mode::kFused) {
+    if (call->held && held_.size() < kMaxHeld && engine_.mode() == Mode::kFused) {
       results[0] = NewValue(call->value_types[0]);
       held_.push_back({call, ValueRef(operands[0].value), results[0], std::move(where)});
       return;

@@ -388,3 +388,14 @@ def test_widened_bytes_stay_with_the_product_that_reads_them(metrics):
         y = y.sin()
     torch.testing.assert_close((y @ w.t().float()).cpu(), y.cpu() @ w.cpu().t().float())
     assert [c["ops"] for c in torch.tpu.explain().cuts if c["reason"] == "content"] == [20]
+
+
+def test_views_without_a_reader_do_not_pile_up(metrics):
+    x = torch.arange(9000.0, device="tpu").reshape(3000, 3)
+    torch.tpu.synchronize()
+    before = metrics()["fragments"]
+    rows = [x[i].clone() for i in range(3000)]
+    assert metrics()["fragments"] - before > 3
+    assert [rows[i].tolist() for i in (0, 511, 512, 2999)] == [
+        [3 * i, 3 * i + 1, 3 * i + 2] for i in (0, 511, 512, 2999)
+    ]
