@@ -173,8 +173,10 @@ void Launch::Mend(const absl::Status& status, std::vector<Argument>& arguments) 
   std::vector<NodeResult> results(f.num_results);
   for (size_t i = 0; i < outputs.size(); ++i) results[f.outputs[i]].buffer = outputs[i]->buffer_;
   const std::vector<bool> nodes = NodesLeft(results);
-  const bool again = !absl::IsResourceExhausted(status) && MayRunAgain(f, nodes);
-  if (again && !RunNodeByNode(nodes, std::move(results), arguments)) return;  // the nodes that failed say why
+  // Nodes give up what they have read, where a program holds all of it: they may need less memory.
+  const bool memory = absl::IsResourceExhausted(status);
+  const bool again = MayRunAgain(f, nodes) && (!memory || stream_.device()->host_addressable());
+  if (again && (!RunNodeByNode(nodes, std::move(results), arguments) || memory)) return;  // what failed says why
   for (const ValueRef& v : left) {
     v->buffer_ = nullptr;
     v->error_ = lost_;

@@ -4,6 +4,7 @@
 // Picks the tier there: the program if it is ready, else node by node. What a program that fails of what it read leaves
 // out (on the embedded device, which knows at once) is done again node by node, so that only what depends on the node
 // that failed does, and its error names that; what reads an input that the program wrote over gets the program's first.
+// So is what the device has no memory for as one program.
 // Holds its inputs until it has run; gives up those that nobody else holds, so that outputs can be written over them.
 #pragma once
 

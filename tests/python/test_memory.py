@@ -164,6 +164,63 @@ def test_most_of_the_memory_is_written_in_place_at_every_tier():
     run_python(program, {"TORCH_TPU_MEMORY": "4MiB"})
 
 
+@pytest.mark.embedded_only(reason="a plugin plans a program's memory, and has no ready kernels")
+def test_what_fits_operation_by_operation_fits_when_it_is_compiled():
+    run_python(
+        """
+        import torch
+        source = torch.rand(20 << 18)  # 20 MiB
+        expected = source.sort()[0].cumsum(0).flip(0).sort()[0].cumsum(0)[3].item()
+        for _ in range(6):
+            x = source.to("tpu")
+            for f in (torch.sort, lambda t: t.cumsum(0), lambda t: t.flip(0), torch.sort, lambda t: t.cumsum(0)):
+                x = f(x)
+                x = x if isinstance(x, torch.Tensor) else x[0]
+            torch.testing.assert_close(x[3].item(), expected, rtol=1e-4, atol=1e-6)
+            torch.tpu.wait_for_compiles()
+        assert torch.tpu.metrics()["launches_tier1"] > 0
+        """,
+        {"TORCH_TPU_MEMORY": "128MiB", "TORCH_TPU_COMPILE_AFTER": "1"},
+    )
+
+
+@pytest.mark.embedded_only(reason="a plugin's program fails as a whole")
+def test_a_step_that_has_no_memory_leaves_the_update_before_it():
+    run_python(
+        """
+        import torch
+        models = {}
+        for device in ("cpu", "tpu"):
+            torch.manual_seed(0)
+            model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 1)).to(device)
+            models[device] = model, torch.optim.SGD(model.parameters(), 0.01)
+
+        def step(device, x):
+            model, optimizer = models[device]
+            loss = model(x.to(device)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            found = loss.item()
+            optimizer.step()  # one fragment with what comes next
+            return found
+
+        for n in 3 * (100, 20000, 100, 100):
+            x = torch.randn(n, 64)
+            if n == 100:
+                torch.testing.assert_close(step("tpu", x), step("cpu", x))
+            else:
+                try:
+                    step("tpu", x)
+                except torch.OutOfMemoryError:
+                    pass
+                else:
+                    raise SystemExit("no error")
+            torch.tpu.wait_for_compiles()
+        """,
+        {"TORCH_TPU_MEMORY": "16MiB", "TORCH_TPU_COMPILE_AFTER": "1"},
+    )
+
+
 def test_freed_memory_is_used_again():
     run_python(
         """
