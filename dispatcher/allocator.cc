@@ -2,12 +2,15 @@
 
 #include <c10/util/Exception.h>
 
+#include <array>
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <string>
 
 #include "dispatcher/streams.h"
 #include "jit/engine.h"
+#include "runtime/flags.h"
 
 namespace tpu {
 namespace {
@@ -91,6 +94,18 @@ class Allocator final : public c10::DeviceAllocator {
   static void Free(void* context) { static_cast<Buffer*>(context)->Release(); }
 };
 
+// Values made here are there before what was recorded earlier has given up what it reads and has room for what it
+// makes: where they have taken this part of the memory, that is run first. By device: their bytes since.
+constexpr int64_t kShareAhead = 16;
+std::array<std::atomic<int64_t>, kMostDevices> ahead{};
+
+void MakeNoMoreAhead(int device, int64_t bytes) {
+  const int64_t allowed = Engine::Get().device(device).memory_stats().allowed_bytes;
+  if ((ahead[device] += bytes) <= allowed / kShareAhead || Stream::Running() != nullptr) return;
+  Engine::Get().SynchronizeDevice(device);
+  ahead[device] = bytes;
+}
+
 Allocator allocator;
 REGISTER_ALLOCATOR(c10::kPrivateUse1, &allocator)
 
@@ -100,6 +115,7 @@ c10::DeviceAllocator& TorchAllocator() { return allocator; }
 
 BufferRef MakeValueOrRaise(int device, const TensorType& type, const void* source) {
   CurrentStream(device);  // makes the devices, checks the number and the fork
+  MakeNoMoreAhead(device, static_cast<int64_t>(type.bytes()));
   Device& target = Engine::Get().device(device);
   absl::StatusOr<BufferRef> buffer = target.MakeValue(type, source);
   if (!buffer.ok()) {

@@ -221,6 +221,24 @@ def test_a_step_that_has_no_memory_leaves_the_update_before_it():
     )
 
 
+@pytest.mark.parametrize("compile_after", ["1", "1000000"])
+def test_what_is_copied_ahead_of_the_device_leaves_it_room(compile_after):
+    run_python(
+        """
+        import torch
+        batch, total = torch.ones(8 << 20), torch.zeros((), device="tpu")  # 32 MiB
+        for step in range(12):
+            x = batch.to("tpu")
+            total = total + (x * 2).cumsum(0)[9]
+            del x
+            if step == 3:
+                torch.tpu.wait_for_compiles()
+        assert total.item() == 240
+        """,
+        {"TORCH_TPU_MEMORY": "256MiB", "TORCH_TPU_COMPILE_AFTER": compile_after},
+    )
+
+
 def test_freed_memory_is_used_again():
     run_python(
         """
