@@ -62,8 +62,7 @@ def environment(peer, cache=None):
             env["TORCH_TPU_KNOWN_OPS"] = "1"
         if peer == "untuned":
             env["TORCH_TPU_TUNE_BUDGET"] = "0"
-        if cache:
-            env["TORCH_TPU_CACHE"] = str(cache)
+        env["TORCH_TPU_CACHE"] = str(cache or ":")
     else:
         env["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
     if peer == "eager, tuned malloc":

@@ -22,7 +22,7 @@ class ProgramCache {
  public:
   // directories[0] is written to, the others only read. None: everything is a miss.
   ProgramCache(std::vector<std::string> directories, int64_t max_bytes);
-  // As the flags say; by default $XDG_CACHE_HOME/torch_tpu or ~/.cache/torch_tpu.
+  // As the flags say; by default $XDG_CACHE_HOME/torch_tpu or ~/.cache/torch_tpu (runtime/flags).
   static ProgramCache FromFlags();
 
   std::optional<Program> Load(const std::string& key);

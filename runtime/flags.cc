@@ -7,6 +7,7 @@
 #include <iterator>
 #include <limits>
 #include <optional>
+#include <utility>
 #include <variant>
 
 #include "absl/strings/ascii.h"
@@ -52,7 +53,8 @@ const Declaration kDeclarations[] = {
      Integer{&Flags::devices, 0, kMostDevices}},
     {"TORCH_TPU_MEMORY", "0", "memory size of a device, such as 4GiB; 0: all that there is",
      Size{&Flags::memory_bytes}},
-    {"TORCH_TPU_CACHE", "", "program cache: a writable directory, then read-only ones, ':' between; empty: the user's",
+    {"TORCH_TPU_CACHE", "",
+     "program cache: a writable directory, then read-only ones, ':' between; empty: the user's; ':': none",
      Choice{&Flags::cache_dir, nullptr}},
     {"TORCH_TPU_CACHE_SIZE", "4GiB", "size that the writable program cache is kept under", Size{&Flags::cache_bytes}},
     {"TORCH_TPU_THREADS", "0",
@@ -66,7 +68,7 @@ const Declaration kDeclarations[] = {
     {"TORCH_TPU_COMPILE_THREADS", "0",
      "threads that compile; 0: one for the embedded device, whose cores they share, else one for each core but one, 16 "
      "at most",
-     Integer{&Flags::compile_threads, 0}},
+     Integer{&Flags::compile_threads, 0, 1024}},
     {"TORCH_TPU_TUNE_BUDGET", "0.05",
      "share of the time that launches take which making programs faster (candidates, clusters) may cost; 0: none is "
      "made",
@@ -176,6 +178,15 @@ std::string XlaFlags() {
   return flags;
 }
 
+// Empty where the user has no directory.
+std::string UsersCache() {
+  for (const auto& [name, below] : {std::pair("XDG_CACHE_HOME", ""), std::pair("HOME", "/.cache")}) {
+    const char* const directory = std::getenv(name);
+    if (directory != nullptr && *directory == '/') return absl::StrCat(directory, below, "/torch_tpu");
+  }
+  return "";
+}
+
 }  // namespace
 
 Flags Flags::FromEnvironment() {
@@ -191,6 +202,7 @@ Flags Flags::FromEnvironment() {
     std::fprintf(stderr, "torch_tpu: %s=%s is not %s; using %s\n", d.name, text, Expected(d).c_str(),
                  *d.default_value ? d.default_value : "none");
   }
+  if (flags.cache_dir.empty()) flags.cache_dir = UsersCache();
   if (flags.devices == 0) flags.devices = std::clamp(flags.local_ranks, 1, kMostDevices);
   return flags;
 }

@@ -23,7 +23,7 @@ struct Flags {
   std::string plugin;          // TORCH_TPU_PLUGIN: libtpu, cpu, cuda or a path; "host" or "": the embedded device
   std::string plugin_options;  // TORCH_TPU_PLUGIN_OPTIONS: "name=value,...", the plugin's own
   int plugin_timeout = 0;      // TORCH_TPU_PLUGIN_TIMEOUT: seconds that a plugin has to come up
-  std::string cache_dir;       // TORCH_TPU_CACHE: writable directory, then read-only ones, ':' between; "" = default
+  std::string cache_dir;       // TORCH_TPU_CACHE: writable directory, then read-only ones, ':' between; else the user's
   int64_t cache_bytes = 0;     // TORCH_TPU_CACHE_SIZE
   std::string instructions;    // TORCH_TPU_INSTRUCTIONS: all, or a level of x86-64
   int threads = 0;             // TORCH_TPU_THREADS: of the embedded device, 0 = cores

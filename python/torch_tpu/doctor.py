@@ -114,8 +114,7 @@ def describe(path, timeout=120):
 
 def _cache_directories(core):
     asked = next(flag["value"] for flag in core.flags() if flag["name"] == "TORCH_TPU_CACHE")
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return [d for d in asked.split(":") if d] or [os.path.join(home, "torch_tpu")]
+    return [d for d in asked.split(":") if d]
 
 
 def _nearest(directory):

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <set>
+#include <string>
 
 namespace tpu {
 namespace {
@@ -33,6 +34,7 @@ TEST(Flags, ABadValueIsToldAndTheDefaultUsed) {
   }
   testing::internal::CaptureStderr();
   EXPECT_EQ(With("TORCH_TPU_DEVICES", "129").devices, 1);
+  EXPECT_EQ(With("TORCH_TPU_COMPILE_THREADS", "100000").compile_threads, 0);
   EXPECT_EQ(With("TORCH_TPU_MODE", "quick").mode, "fused");
   EXPECT_NE(testing::internal::GetCapturedStderr().find("one of fused,strict,debug"), std::string::npos);
 }
@@ -46,6 +48,20 @@ TEST(Flags, AnEmptyVariableIsAnUnsetOne) {
   EXPECT_EQ(With("TORCH_TPU_DEVICES", "3").devices, 3);
   unsetenv("LOCAL_WORLD_SIZE");
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
+TEST(Flags, ProgramsAreKeptInTheUsersDirectoryIfNoOtherIsNamed) {
+  const char* const home = std::getenv("HOME");
+  const std::string former = home != nullptr ? home : "";
+  setenv("HOME", "/home/someone", 1);
+  unsetenv("XDG_CACHE_HOME");
+  EXPECT_EQ(With("TORCH_TPU_CACHE", "").cache_dir, "/home/someone/.cache/torch_tpu");
+  EXPECT_EQ(With("TORCH_TPU_CACHE", "/a:/b").cache_dir, "/a:/b");
+  EXPECT_EQ(With("TORCH_TPU_CACHE", ":").cache_dir, ":");
+  EXPECT_EQ(With("XDG_CACHE_HOME", "/fast").cache_dir, "/fast/torch_tpu");
+  unsetenv("HOME");
+  EXPECT_EQ(With("TORCH_TPU_CACHE", "").cache_dir, "");
+  if (home != nullptr) setenv("HOME", former.c_str(), 1);
 }
 
 TEST(Flags, EveryOneIsListedWithItsMeaning) {
