@@ -162,6 +162,7 @@ absl::Status Engine::Await(const ValueRef& value, const std::string& what, CutRe
     window(*value->stream_).CutOwn(reason, what);
   }
   if (value->stream_ != nullptr) value->stream_->WaitFor(value->sequence_);
+  if (!value->done()) return absl::FailedPreconditionError("a kernel waits for what its own stream computes after it");
   if (value->error_) return *value->error_;
   // What is ready from the start has no stream.
   return value->stream_ != nullptr && value->buffer_ ? value->stream_->device()->Wait(value->buffer_)

@@ -168,3 +168,19 @@ def test_what_it_gives_back_is_no_part_of_another_result():
         assert same[0].item() == 3
         assert whole[0].item() == 2
         torch.tpu.wait_for_compiles()
+
+
+def test_a_kernel_that_reads_what_its_own_stream_computes_later_fails():
+    table = torch.arange(3.0, device="tpu")
+
+    @torch.library.custom_op("test_custom_operators::looks_up", mutates_args=(), device_types="cpu")
+    def looks_up(x: torch.Tensor, later: bool) -> torch.Tensor:
+        return x + (table * 2 if later else table).cpu()
+
+    looks_up.register_fake(lambda x, later: torch.empty_like(x))
+    x = torch.ones(3, device="tpu")
+    assert table.tolist() == [0, 1, 2]
+    assert looks_up(x * 2, False).tolist() == [2, 3, 4]
+    with pytest.raises(RuntimeError, match="its own stream"):
+        looks_up(x * 2, True).tolist()
+    assert looks_up(x * 2, False).tolist() == [2, 3, 4]
