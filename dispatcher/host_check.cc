@@ -537,7 +537,9 @@ HostCheck CheckOnHost(const Operator& op, const Call& call, const Collected& col
       return {.accepted = true, .draws = done->draws};
     }
   }
-  const Overlaps overlaps = FindOverlaps(op, arguments);
+  Overlaps overlaps = FindOverlaps(op, arguments);
+  const auto unseen = [](const Overlap& overlap) { return overlap.kind == Overlap::Kind::kPerhaps; };
+  overlaps.erase(std::remove_if(overlaps.begin(), overlaps.end(), unseen), overlaps.end());
   Trial trial = Try(op, StandIns(op, arguments, overlaps, small ? nullptr : &shrink), inferred);
   if (!small && !trial.check.complaint && trial.check.as_inferred) {
     Passed::Get().Insert(std::move(key), {Describe(trial.results), trial.check.draws});

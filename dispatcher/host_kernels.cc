@@ -409,6 +409,19 @@ void WriteBack(at::Tensor target, at::Tensor host) {
 
 }  // namespace
 
+void CheckOneDevice(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments) {
+  std::optional<c10::Device> device;
+  for (const c10::IValue& v : arguments) {
+    for (const at::Tensor& t : TensorsOf(v)) {
+      if (t.is_cpu() && t.dim() == 0) continue;
+      if (!device) device = t.device();
+      TORCH_CHECK(t.device() == *device,
+                  "Expected all tensors to be on the same device, but found at least two devices, ", *device, " and ",
+                  t.device(), "! (when checking arguments of ", op.operator_name(), ")");
+    }
+  }
+}
+
 void RunNow(const Operator& op, torch::jit::Stack& stack) {
   TORCH_CHECK_NOT_IMPLEMENTED(Flags::Get().fallback != "error", "tpu: ", op.name,
                               " runs only as a host kernel, and TORCH_TPU_FALLBACK=error forbids that");
@@ -445,7 +458,10 @@ void RunNow(const Operator& op, torch::jit::Stack& stack) {
   op.op.callBoxed(results);
   for (int m : op.mutated) {
     const std::vector<at::Tensor> targets = TensorsOf(arguments[m]), sources = TensorsOf(host_arguments[m]);
-    for (size_t i = 0; i < targets.size(); ++i) WriteBack(targets[i], sources[i]);
+    for (size_t i = 0; i < targets.size(); ++i) {
+      WriteBack(targets[i], sources[i]);
+      CountWrite(op, targets[i]);
+    }
   }
   for (size_t r = 0; r < results.size(); ++r) {
     const int alias = r < op.return_alias.size() ? op.return_alias[r] : -1;

@@ -17,6 +17,9 @@ namespace tpu {
 absl::Status RunCall(Device& device, const Call& call, absl::Span<const KernelInput> inputs,
                      absl::Span<BufferRef> outputs);
 
+// PyTorch's error for tensors of several devices; those of the CPU that are numbers may be beside others.
+void CheckOneDevice(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments);
+
 // Reads every argument, runs the operator on the host, and replaces the arguments on the stack by the results on the
 // device.
 void RunNow(const Operator& op, torch::jit::Stack& stack);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -20,25 +21,34 @@ TpuStorage* StorageOf(const at::Tensor& t) {
   return &TpuStorage::Of(*t.unsafeGetTensorImpl());
 }
 
-const at::Tensor& TensorAt(const Operator& op, at::ArrayRef<c10::IValue> arguments, uint64_t place) {
-  const at::Tensor* found = nullptr;
-  uint64_t at = 0;
-  for (size_t i = 0; i < arguments.size() && found == nullptr; ++i) {
-    VisitTensors(arguments[i], op.kinds[i], [&](const at::Tensor& t) {
-      if (at++ == place) found = &t;
-    });
-  }
-  return *found;
+// A tensor of a call, in a storage that the call writes.
+struct Member {
+  const TpuStorage* storage;
+  int64_t begin, end;  // where it lies: bytes, with those between its elements
+  uint32_t place;
+  bool written;
+  const at::Tensor* tensor;
+};
+
+Member MemberOf(const TpuStorage* storage, const at::Tensor& t, uint32_t place, bool written) {
+  const auto element = static_cast<int64_t>(t.itemsize());
+  int64_t last = 0;
+  for (int64_t d = 0; d < t.dim(); ++d) last += std::max<int64_t>(t.size(d) - 1, 0) * t.stride(d);
+  const int64_t begin = t.storage_offset() * element;
+  return {storage, begin, begin + (last + 1) * element, place, written, &t};
 }
 
-void AddOverlap(const at::Tensor& a, const at::Tensor& b, uint64_t place_a, uint64_t place_b, Overlaps& overlaps) {
-  const at::MemOverlapStatus status = at::get_overlap_status(a, b);
-  const bool full = status == at::MemOverlapStatus::Full;
-  if (!full && status != at::MemOverlapStatus::Partial) return;
+void AddOverlap(const Member& a, const Member& b, Overlaps& overlaps) {
   using Kind = Overlap::Kind;
-  const Kind kind = a.is_same(b) ? Kind::kSameTensor : full ? Kind::kFull : Kind::kPartial;
-  const auto [first, second] = std::minmax(place_a, place_b);
-  overlaps.push_back({static_cast<uint32_t>(first), static_cast<uint32_t>(second), kind});
+  using Status = at::MemOverlapStatus;
+  const Status status = at::get_overlap_status(*a.tensor, *b.tensor);
+  if (status == Status::No) return;
+  const Kind kind = a.tensor->is_same(*b.tensor) ? Kind::kSameTensor
+                    : status == Status::Full     ? Kind::kFull
+                    : status == Status::Partial  ? Kind::kPartial
+                                                 : Kind::kPerhaps;
+  const auto [first, second] = std::minmax(a.place, b.place);
+  overlaps.push_back({first, second, kind});
 }
 
 // Whether elements of the tensor lie in one place; also of some whose strides interleave without that.
@@ -63,33 +73,53 @@ bool OverlapsItself(const at::Tensor& t) {
 Overlaps FindOverlaps(const Operator& op, at::ArrayRef<c10::IValue> arguments) {
   Overlaps overlaps;
   if (op.mutated.empty()) return overlaps;
-  // Each storage that is written is marked with this thread's next numbers: the place of the tensor that marked it.
+  // Each storage that is written is marked with this thread's next number.
   static std::atomic<uint64_t> threads{0};
-  static thread_local uint64_t marks = ++threads << 40;
-  const uint64_t first_mark = marks + 1;
-  uint64_t place = 0;
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const bool written = op.Writes(static_cast<int>(i));
-    VisitTensors(arguments[i], op.kinds[i], [&](const at::Tensor& t) {
-      TpuStorage* const storage = written ? StorageOf(t) : nullptr;
-      if (storage != nullptr && storage->mark() - first_mark >= place) storage->set_mark(first_mark + place);
-      ++place;
-    });
+  static thread_local uint64_t last_mark = ++threads << 40;
+  const uint64_t mark = ++last_mark;
+  const auto visit_all = [&](auto visit) {
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      const bool written = op.Writes(static_cast<int>(i));
+      VisitTensors(arguments[i], op.kinds[i], [&](const at::Tensor& t) { visit(t, written); });
+    }
+  };
+  bool shared = false;
+  visit_all([&](const at::Tensor& t, bool written) {
+    TpuStorage* const storage = written ? StorageOf(t) : nullptr;
+    if (storage == nullptr) return;
+    shared |= storage->mark() == mark;
+    storage->set_mark(mark);
+  });
+  visit_all([&](const at::Tensor& t, bool written) {
+    const TpuStorage* const storage = written ? nullptr : StorageOf(t);
+    shared |= storage != nullptr && storage->mark() == mark;
+  });
+  if (C10_LIKELY(!shared)) return overlaps;
+  std::vector<Member> members;
+  uint32_t place = 0;
+  visit_all([&](const at::Tensor& t, bool written) {
+    const TpuStorage* const storage = StorageOf(t);
+    if (storage != nullptr && storage->mark() == mark) members.push_back(MemberOf(storage, t, place, written));
+    ++place;
+  });
+  std::sort(members.begin(), members.end(), [](const Member& a, const Member& b) {
+    return std::tie(a.storage, a.begin) < std::tie(b.storage, b.begin);
+  });
+  for (auto a = members.begin(); a != members.end(); ++a) {
+    for (auto b = a + 1; b != members.end() && b->storage == a->storage && b->begin < a->end; ++b) {
+      if (a->written || b->written) AddOverlap(*a, *b, overlaps);
+    }
   }
-  marks += place;
-  const uint64_t places = place;
-  place = 0;
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    VisitTensors(arguments[i], op.kinds[i], [&](const at::Tensor& t) {
-      const TpuStorage* const storage = StorageOf(t);
-      const uint64_t writer = storage == nullptr ? places : storage->mark() - first_mark;
-      if (C10_UNLIKELY(writer < places && writer != place)) {
-        AddOverlap(TensorAt(op, arguments, writer), t, writer, place, overlaps);
-      }
-      ++place;
-    });
-  }
+  std::sort(overlaps.begin(), overlaps.end(), [](const Overlap& a, const Overlap& b) {
+    return std::tie(a.first, a.second) < std::tie(b.first, b.second);
+  });
   return overlaps;
+}
+
+bool IsForEach(const Operator& op) { return op.name.starts_with("aten::_foreach_"); }
+
+void CountWrite(const Operator& op, const at::Tensor& written) {
+  if (op.out.empty() && IsForEach(op)) written.unsafeGetTensorImpl()->bump_version();
 }
 
 bool ReadsWhatItWrote(const Operator& op, at::ArrayRef<c10::IValue> arguments) {

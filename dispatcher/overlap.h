@@ -15,7 +15,9 @@ namespace tpu {
 
 // Two tensors of a call, by their places among all of its tensors, of which at least one is written.
 struct Overlap {
-  enum class Kind { kPartial, kFull, kSameTensor };  // some of each other's elements, the same ones, one tensor twice
+  // Some of each other's elements, the same ones, one tensor twice; elements with gaps in one region, which PyTorch
+  // does not look into.
+  enum class Kind { kPartial, kFull, kSameTensor, kPerhaps };
 
   uint32_t first, second;  // first < second
   Kind kind;
@@ -26,6 +28,12 @@ struct Overlap {
 using Overlaps = absl::InlinedVector<Overlap, 2>;
 
 Overlaps FindOverlaps(const Operator& op, at::ArrayRef<c10::IValue> arguments);
+
+// Whether the operator does the same for each tensor of its lists, one after the other: _foreach_add.
+bool IsForEach(const Operator& op);
+
+// Tells autograd that the operator has written the tensor. It sees that itself but for lists.
+void CountWrite(const Operator& op, const at::Tensor& written);
 
 // Whether the call comes back to memory that it wrote: lists are written one tensor after the other, and a later one
 // reads what the ones before it left.

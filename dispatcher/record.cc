@@ -61,6 +61,7 @@ void WriteMutated(const Operator& op, at::ArrayRef<c10::IValue> arguments, const
       } else {
         WriteValue(*t.unsafeGetTensorImpl(), std::move(value));
       }
+      CountWrite(op, t);
     }
   }
 }
@@ -127,13 +128,34 @@ void RecordWithPositions(Operator& op, torch::jit::Stack* stack) {
   Record(op, stack);
 }
 
+// Whether the tensors are on several devices, but for numbers on the CPU beside the first list.
+bool OnSeveralDevices(const Operator& op, at::ArrayRef<c10::IValue> arguments) {
+  std::optional<c10::Device> device;
+  bool several = false;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (static_cast<int>(i) == op.packed) continue;
+    VisitTensors(arguments[i], op.kinds[i], [&](const at::Tensor& t) {
+      if (i > 0 && t.is_cpu() && t.dim() == 0) return;
+      if (!device) device = t.device();
+      several |= t.device() != *device;
+    });
+  }
+  return several;
+}
+
 }  // namespace
 
 void Record(Operator& op, torch::jit::Stack* stack) {
   TORCH_CHECK_NOT_IMPLEMENTED(!op.is_view, "tpu: ", op.name, " returns a view and has no kernel for strided storage");
   const size_t n = op.kinds.size();
   const at::ArrayRef<c10::IValue> arguments(stack->data() + stack->size() - n, n);
-  if (!op.returns_tensors) return RunNow(op, *stack);
+  if (!op.returns_tensors) {
+    CheckOneDevice(op.op, arguments);
+    return RunNow(op, *stack);
+  }
+  if (IsForEach(op) && OnSeveralDevices(op, arguments)) {  // one by one, as PyTorch takes lists on the CPU
+    return op.op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+  }
   while (true) {
     Collected collected;
     collected.Collect(op, arguments);
@@ -215,6 +237,19 @@ void RecordHistogram(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (whole) stack->back() = stack->back().toTensor().to(type);
 }
 
+// With a number that another device holds, which is read: as by every device.
+void RecordFill(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  static Operator& recorded = Operator::Of(op);
+  at::Tensor self = torch::jit::peek(*stack, 0, 2).toTensor();
+  const at::Tensor& value = torch::jit::peek(*stack, 1, 2).toTensor();
+  if (self.device() == value.device() || value.is_cpu()) return Record(recorded, stack);
+  TORCH_CHECK(value.dim() == 0, "fill_ only supports 0-dimension value tensor but got tensor with ", value.dim(),
+              " dimensions.");
+  self.fill_(value.item());
+  torch::jit::drop(*stack, 2);
+  stack->emplace_back(std::move(self));
+}
+
 // PyTorch's own kernel stays: composites for autograd (but for lowered ones that the CPU has a kernel for, which have a
 // derivative of their own); views; and what moves between devices (factories, conversions, copies), which kernels.cc
 // serves.
@@ -272,6 +307,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   // PyTorch's own kernel knows its devices by name.
   m.impl("mode.values", torch::CppFunction::makeFromBoxedFunction<&RecordFallback>());
   m.impl("histc", torch::CppFunction::makeFromBoxedFunction<&RecordHistogram>());
+  m.impl("fill_.Tensor", torch::CppFunction::makeFromBoxedFunction<&RecordFill>());
 }
 
 }  // namespace tpu

@@ -195,6 +195,7 @@ at::Tensor DropoutBackward(const at::Tensor& grad, const at::Tensor& mask, doubl
 at::Tensor Multinomial(const at::Tensor& self, int64_t samples, bool replacement, Generator) {
   CheckPlain(self.is_floating_point() && (self.dim() == 1 || self.dim() == 2) && samples > 0 && self.numel() > 0 &&
              (replacement || samples <= self.size(-1)));
+  TORCH_CHECK(self.size(-1) <= 1 << 24, "number of categories cannot exceed 2^24");  // PyTorch's own limit
   std::vector<int64_t> sizes = self.sizes().vec();
   sizes.back() = samples;
   return at::empty(sizes, self.options().dtype(c10::kLong));

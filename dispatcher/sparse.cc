@@ -52,16 +52,7 @@ void ByParts(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 }
 
 void OnHost(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  std::optional<c10::Device> device;
-  for (const c10::IValue& v : Arguments(op, *stack)) {
-    for (const at::Tensor& t : TensorsOf(v)) {
-      if (t.is_cpu() && t.dim() == 0) continue;  // a number
-      if (!device) device = t.device();
-      TORCH_CHECK(t.device() == *device,
-                  "Expected all tensors to be on the same device, but found at least two devices, ", *device, " and ",
-                  t.device(), "! (when checking arguments of ", op.operator_name(), ")");
-    }
-  }
+  CheckOneDevice(op, Arguments(op, *stack));
   RunNow(Operator::Of(op), *stack);
 }
 

@@ -106,6 +106,30 @@ def test_saved_tensor_versions_are_checked():
         z.sum().backward()
 
 
+LISTS_IN_PLACE = [
+    lambda tensors: torch._foreach_add_(tensors, 1.0),
+    lambda tensors: torch._foreach_mul_(tensors, [t.clone() for t in tensors]),
+    lambda tensors: torch._foreach_copy_(tensors, [t * 2 for t in tensors]),
+    torch._foreach_exp_,
+    torch._foreach_zero_,
+]
+
+
+@pytest.mark.parametrize("write", LISTS_IN_PLACE)
+def test_writes_of_operators_on_lists_are_counted(write):
+    x = torch.ones(3, device="tpu", requires_grad=True)
+    y, other = x.exp(), torch.ones(2, device="tpu")
+    write([other, y.detach()])
+    assert (other._version, y._version) == (1, 1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+    with torch.inference_mode():
+        frozen = torch.ones(3, device="tpu")
+        write([frozen])
+    with pytest.raises(RuntimeError, match="Inplace update to inference tensor outside InferenceMode"):
+        write([frozen])
+
+
 def test_inplace_and_views_under_autograd():
     def program(x):
         x = x.clone().requires_grad_()

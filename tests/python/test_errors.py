@@ -34,6 +34,7 @@ CASES = {
     "select out of range": lambda d: torch.ones(3, device=d)[5],
     "narrow out of range": lambda d: torch.ones(3, device=d).narrow(0, 2, 4),
     "bitwise of floats": lambda d: torch.ones(3, device=d) & 1,
+    "draws from too many": lambda d: torch.ones(1, device=d).expand(2**24 + 1).multinomial(1),
     "mean of integers": lambda d: torch.ones(3, dtype=torch.int64, device=d).mean(),
     "item of many": lambda d: torch.ones(3, device=d).item(),
     "bool of many": lambda d: bool(torch.ones(3, device=d)),
@@ -272,6 +273,18 @@ def test_debug_mode_raises_at_the_line():
     table = torch.ones(3, 2, device="tpu")
     with torch.tpu.eager_mode("debug"), pytest.raises((IndexError, RuntimeError)):
         torch.nn.functional.embedding(torch.tensor([7], device="tpu"), table)
+
+
+def test_tensors_of_two_devices_are_not_compared():
+    with pytest.raises(RuntimeError, match="on the same device"):
+        torch.equal(torch.ones(2, device="tpu"), torch.ones(2))
+
+
+def test_a_number_on_the_device_fills_tensors_of_the_cpu():
+    x, number = torch.ones(3), torch.tensor(2.5, device="tpu")
+    assert x.fill_(number) is x and x.tolist() == [2.5] * 3
+    with pytest.raises(RuntimeError, match="only supports 0-dimension value tensor"):
+        x.fill_(number.reshape(1))
 
 
 def test_invalid_device():

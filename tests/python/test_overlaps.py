@@ -56,6 +56,16 @@ def lists(function):
     return run
 
 
+def parts(function):
+    """function(x), which takes parts of it: the memory."""
+
+    def run(device):
+        function(x := ramp(device, 6))
+        return x
+
+    return run
+
+
 def windows(function):
     """function(windows of two that overlap by one): the memory."""
 
@@ -154,6 +164,13 @@ WITH_OTHERS = {
     "a list from what it wrote": lists(lambda a, b: torch._foreach_add_([a, b], [b, a])),
     "a list, exchanged": lists(lambda a, b: torch._foreach_copy_([a, b], [b, a])),
     "a list with itself": lists(lambda a, b: torch._foreach_mul_([a, b], [a, b])),
+    "a list, two of three in part": parts(lambda x: torch._foreach_add_([x[:2], x[2:4], x[3:5]], 1.0)),
+    "a list, beside gaps": parts(lambda x: torch._foreach_add_([x[::2], x[1:4]], 1.0)),
+    "a list, all beside gaps": parts(lambda x: torch._foreach_mul_([x[::2], x], 3.0)),
+    "a list from parts that it wrote": parts(
+        lambda x: torch._foreach_copy_([x[:2], x[2:4], x[4:]], [-x[4:], -x[:2], x[2:4]])
+    ),
+    "a list apart": parts(lambda x: torch._foreach_mul_([x[::3], x[1::3], x[2::3]], 3.0)),
     "columns": in_place(lambda a, b: a[:, :2].add_(b[:, 2:]), 4, 4),
 }
 

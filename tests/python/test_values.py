@@ -208,6 +208,24 @@ def test_mixed_devices():
         x + torch.ones(3)
 
 
+def test_lists_of_tensors_on_several_devices():
+    """Each with its own, as on other devices: FSDP brings what gradient scalers found to the CPU so."""
+    ours, theirs = torch.zeros(3, device="tpu"), torch.zeros(3)
+    x, y = torch.ones(3, device="tpu"), torch.full((3,), 2.0)
+    torch._foreach_copy_([ours, theirs], [y, x])
+    assert ours.tolist() == [2.0] * 3 and theirs.tolist() == [1.0] * 3
+    torch._foreach_mul_([ours, theirs], 3.0)
+    assert ours.tolist() == [6.0] * 3 and theirs.tolist() == [3.0] * 3
+    assert (ours._version, theirs._version) == (2, 2)
+    results = torch._foreach_add([x, y], [x, y])
+    assert [(t.device.type, t.tolist()) for t in results] == [("tpu", [2.0] * 3), ("cpu", [4.0] * 3)]
+    with pytest.raises(RuntimeError, match="device"):
+        torch._foreach_add([x], [y])
+    number, on_the_device = torch.zeros(()), torch.tensor(5.0, device="tpu")
+    torch._foreach_copy_([number], [on_the_device])
+    assert number.item() == 5
+
+
 def test_printing_costs_one_read(metrics):
     x = torch.randn(50, 50, device="tpu")
     text = repr(x)
