@@ -4,7 +4,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
-#include <ATen/ops/full.h>
+#include <ATen/ops/tensor.h>
 #include <torch/library.h>
 
 #include <set>
@@ -51,6 +51,7 @@ std::vector<int64_t> BytesOfSplits(const at::Tensor& tensor, const std::vector<i
                     "tpu process group: all_to_all: Number of tensor splits not equal to group size");
   int64_t sum = 0;
   for (int64_t size : sizes) {
+    TORCH_CHECK_VALUE(size >= 0, "tpu process group: all_to_all: Split sizes can't be negative, got ", size);
     bytes.push_back(size * row);
     sum += size;
   }
@@ -304,18 +305,27 @@ ProcessGroupTpu::WorkRef ProcessGroupTpu::allreduce(Tensors& tensors, const c10d
   });
 }
 
-// The elements of all ranks, one after the other; each says first how many it has, which is read.
+// The elements of all ranks, one after the other; each says first how many it has, and of which sizes, which is read.
 ProcessGroupTpu::WorkRef ProcessGroupTpu::AllReduceSparse(at::Tensor& tensor, Reduction reduction) {
   const bool average = reduction.op == ReduceOp::kAverage;
   TORCH_CHECK_VALUE(average || reduction.op == ReduceOp::kSum,
                     "tpu process group: all_reduce of sparse tensors takes their sum or average");
   const at::Tensor indices = tensor._indices().t().contiguous(), values = tensor._values().contiguous();
-  at::Tensor own = at::full({1}, tensor._nnz(), indices.options()), all = at::empty({getSize()}, indices.options());
+  std::vector<int64_t> words{tensor._nnz()};
+  words.insert(words.end(), tensor.sizes().begin(), tensor.sizes().end());
+  const auto length = static_cast<int64_t>(words.size());
+  at::Tensor own = at::tensor(words, at::kLong).to(indices.device()),
+             all = at::empty({getSize(), length}, own.options());
   _allgather_base(all, own, {});
   Tensors all_indices, all_values;
-  const at::Tensor counts = all.cpu();
+  const at::Tensor said = all.cpu();
   for (int r = 0; r < getSize(); ++r) {
-    const int64_t count = counts.const_data_ptr<int64_t>()[r];
+    const int64_t* const by_rank = said.const_data_ptr<int64_t>() + r * length;
+    const at::IntArrayRef theirs(by_rank + 1, words.size() - 1);
+    TORCH_CHECK(theirs == tensor.sizes(),
+                "tpu process group: ranks diverge: in all_reduce of sparse tensors that of rank ", r, " has sizes ",
+                theirs, " while that of rank ", getRank(), " has ", tensor.sizes());
+    const int64_t count = by_rank[0];
     all_indices.push_back(indices.new_empty({count, indices.size(1)}));
     std::vector<int64_t> sizes = values.sizes().vec();
     sizes[0] = count;

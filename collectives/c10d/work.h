@@ -43,6 +43,7 @@ class TpuWork final : public c10d::Work {
   bool isSuccess() const override;
   std::exception_ptr exception() const override;
   void synchronize() override { wait(); }
+  void blockCurrentStream() override { wait(); }
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   void set_outputs(std::vector<at::Tensor> outputs) { outputs_ = std::move(outputs); }
   std::vector<at::Tensor> result() override { return outputs_; }

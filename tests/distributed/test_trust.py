@@ -83,7 +83,20 @@ def diverging_split(rank, world):
     raises(["diverge", "all_to_all"], lambda: (dist.all_to_all_single(out, x, sizes, [2, 2]), out.cpu()))
 
 
-DIVERGENCES = [diverging_verb, diverging_shape, diverging_dtype, diverging_message, diverging_split]
+def diverging_sparse(rank, world):
+    size = 3 + rank
+    x = torch.sparse_coo_tensor([[0, size - 1]], [1.0, 2.0], (size,)).to("tpu")
+    raises(["diverge", "rank 0 has sizes [3]" if rank else "rank 1 has sizes [4]"], lambda: dist.all_reduce(x))
+
+
+DIVERGENCES = [
+    diverging_verb,
+    diverging_shape,
+    diverging_dtype,
+    diverging_message,
+    diverging_split,
+    diverging_sparse,
+]
 
 
 @pytest.mark.parametrize("check", DIVERGENCES, ids=lambda f: f.__name__)
@@ -108,6 +121,8 @@ def wrong_arguments(rank, world):
     raises(["divided"], lambda: dist.reduce_scatter_tensor(torch.empty(2, device="tpu"), torch.ones(5, device="tpu")))
     raises(["elements"], lambda: dist.all_gather_into_tensor(torch.empty(6, device="tpu"), x))
     raises(["plit size"], lambda: dist.all_to_all_single(x, x.clone(), [1, 1], [2, 2]))
+    sizes = [[-1, 5], [5, -1]][rank]
+    raises(["negative"], lambda: dist.all_to_all_single(x, x.clone(), sizes, sizes))
     raises([], lambda: dist.broadcast(x, 7))
     raises([], lambda: dist.send(x, rank))
     raises(["float"], lambda: dist.all_gather([x.double(), x.double()], x))

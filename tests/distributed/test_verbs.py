@@ -308,6 +308,7 @@ def asynchronous(rank, world):
     doubled = work.get_future().then(lambda f: f.value()[0] * 2).wait()
     same(doubled, torch.full((1000,), 2.0 * world * (world**5 + 1)))
     work.wait(timeout=datetime.timedelta(seconds=30))
+    work.block_current_stream()
     dist.barrier()
 
 
