@@ -11,8 +11,8 @@ using ir::IsNan;
 Tensor Hypot(Tensor a, Tensor b);  // f32 in f64, f64 by the larger: no square overflows
 Tensor SignBit(Tensor x);
 Tensor CopySign(Tensor magnitude, Tensor sign);
-Tensor FloorDivide(Tensor a, Tensor b);                   // Python's //
-Tensor Remainder(Tensor a, Tensor b);                     // Python's %
+Tensor FloorDivide(Tensor a, Tensor b);  // Python's //
+Tensor Remainder(Tensor a, Tensor b);    // Python's %
 // x to a power that is known, where IsPowStatic of x's type: not of integers to powers below 0, or of 2^53 and more,
 // which f64 doesn't hold. The exponent is of `type`.
 bool IsPowStatic(DType x, double exponent);
