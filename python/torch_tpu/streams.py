@@ -7,7 +7,14 @@ from torch_tpu.devices import _index
 
 
 class Stream(torch.Stream):
-    """An ordered queue of work on a device; independent of other streams but for events."""
+    """An ordered queue of work on a device; independent of other streams but for events. All have the same priority."""
+
+    priority = 0
+
+    @staticmethod
+    def priority_range():
+        """The least and the greatest priority that a stream can be asked for."""
+        return 0, 0
 
     def __new__(cls, device=None, priority=0, **kwargs):
         if "stream_id" in kwargs:

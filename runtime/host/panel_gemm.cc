@@ -208,8 +208,9 @@ void MultiplyTiles(const GemmBlock& g, Out* c, int64_t ldc, bool accumulate) {
     const int64_t words = RoundUp(CeilDiv(depth, int64_t{2}), Kernel::kGrain);
     const int64_t blocks = CeilDiv(g.n, kMostPacked / words / kCols * kCols);
     const int64_t block_cols = RoundUp(CeilDiv(g.n, blocks), kCols);
-    const bool in_place =
-        !g.trans_a && depth == 2 * words && g.lda % 2 == 0 && reinterpret_cast<uintptr_t>(a) % alignof(float) == 0;
+    // Rows of whole cache lines are read where they lie.
+    const bool in_place = !g.trans_a && depth == 2 * words && g.lda % (2 * kLineWords) == 0 &&
+                          reinterpret_cast<uintptr_t>(a) % (kLineWords * kWordBytes) == 0;
     const bool add = accumulate || first > 0;
     for (int64_t col = 0; col < g.n; col += block_cols) {
       const int64_t cols = std::min(block_cols, g.n - col), stride = RoundUp(cols, kCols);

@@ -26,6 +26,11 @@ def test_current_and_default_stream():
     torch.tpu.set_stream(default)
 
 
+def test_streams_are_asked_for_by_priority():
+    least, greatest = torch.tpu.Stream.priority_range()
+    assert torch.tpu.Stream(priority=greatest).priority == torch.tpu.current_stream().priority == least
+
+
 @pytest.mark.parametrize("number", [-1, 33, 1000])
 def test_a_stream_that_there_is_not(number):
     default = torch.tpu.default_stream()
