@@ -22,20 +22,22 @@ trap 'kill ${BESIDE[0]:-} 2>/dev/null; rm -rf "$cache"' EXIT
 export TORCH_TPU_CACHE=$cache
 
 part "core: unit and text tests" 600 ctest --test-dir build --output-on-failure --timeout 120 -j"$(nproc)"
+# Its compiler waits for much, and neither it nor what follows uses two cores.
+[ "$kind" = full ] || part_beside "python on the CPU plugin, some" 2400 "${on_plugin[@]}" "$python" -m pytest \
+  tests/python/test_reached_ops.py \
+  tests/python/test_{autograd,complex,distances,errors,failures,fragments,lowered_operators,matrices,memory}.py \
+  tests/python/test_{optimizers,padded_sizes,random,ranks,signatures,sizes,streams}.py \
+  "tests/python/test_views.py::test_random_programs[0]"
 part "python" 1800 bash -o pipefail -c '"$0" -m pytest tests/python | tee build/pytest.log' "$python"
 part "distributed" 900 "$python" -m pytest tests/distributed
+part "operator sweep" $((1500 * samples)) "$python" tests/python/op_sweep.py --output build/op_sweep --samples $samples
+[ "$kind" = full ] || part_await
 # It takes its time whatever else runs, and uses little more than a core.
 part_beside "soak" $((soak + 240)) "$python" tests/soak.py --seconds $soak --seed 1
-part "operator sweep" $((1500 * samples)) "$python" tests/python/op_sweep.py --output build/op_sweep --samples $samples
 if [ "$kind" = full ]; then
   part "python on the CPU plugin" 2400 "${on_plugin[@]}" "$python" -m pytest tests/python
   part "operator sweep on the CPU plugin" 5400 "${on_plugin[@]}" "$python" tests/python/op_sweep.py \
     --output build/op_sweep_plugin --samples 1
-else
-  part "python on the CPU plugin, some" 1800 "${on_plugin[@]}" "$python" -m pytest tests/python/test_reached_ops.py \
-    tests/python/test_{autograd,complex,distances,errors,failures,fragments,lowered_operators,matrices,memory}.py \
-    tests/python/test_{optimizers,padded_sizes,random,ranks,signatures,sizes,streams}.py \
-    "tests/python/test_views.py::test_random_programs[0]"
 fi
 for example in digits_cnn char_gpt; do
   part "$example on the CPU plugin" 600 "${on_plugin[@]}" "$python" examples/$example.py --device tpu --smoke
