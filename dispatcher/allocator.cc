@@ -95,14 +95,17 @@ class Allocator final : public c10::DeviceAllocator {
 };
 
 // Values made here are there before what was recorded earlier has given up what it reads and has room for what it
-// makes: where they have taken this part of the memory, that is run first. By device: their bytes since.
+// makes: where half of the memory is taken and they have taken a sixteenth of it, their stream runs that first. By
+// device: their bytes since.
 constexpr int64_t kShareAhead = 16;
 std::array<std::atomic<int64_t>, kMostDevices> ahead{};
 
-void MakeNoMoreAhead(int device, int64_t bytes) {
-  const int64_t allowed = Engine::Get().device(device).memory_stats().allowed_bytes;
-  if ((ahead[device] += bytes) <= allowed / kShareAhead || Stream::Running() != nullptr) return;
-  Engine::Get().SynchronizeDevice(device);
+void MakeNoMoreAhead(Stream& stream, int device, int64_t bytes) {
+  const MemoryStats stats = Engine::Get().device(device).memory_stats();
+  const int64_t made = ahead[device] += bytes;
+  if (stats.allocated_bytes + bytes <= stats.allowed_bytes / 2 || made <= stats.allowed_bytes / kShareAhead) return;
+  if (Stream::Running() != nullptr) return;
+  Engine::Get().SynchronizeStream(stream);
   ahead[device] = bytes;
 }
 
@@ -114,8 +117,8 @@ REGISTER_ALLOCATOR(c10::kPrivateUse1, &allocator)
 c10::DeviceAllocator& TorchAllocator() { return allocator; }
 
 BufferRef MakeValueOrRaise(int device, const TensorType& type, const void* source) {
-  CurrentStream(device);  // makes the devices, checks the number and the fork
-  MakeNoMoreAhead(device, static_cast<int64_t>(type.bytes()));
+  Stream& stream = CurrentStream(device);  // makes the devices, checks the number and the fork
+  MakeNoMoreAhead(stream, device, static_cast<int64_t>(type.bytes()));
   Device& target = Engine::Get().device(device);
   absl::StatusOr<BufferRef> buffer = target.MakeValue(type, source);
   if (!buffer.ok()) {

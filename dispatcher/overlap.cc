@@ -38,11 +38,37 @@ Member MemberOf(const TpuStorage* storage, const at::Tensor& t, uint32_t place, 
   return {storage, begin, begin + (last + 1) * element, place, written, &t};
 }
 
+// How a tensor lies in rows: where they begin, and how long one is, in bytes.
+struct Rows {
+  int64_t stride = 0, length;
+};
+Rows RowsOf(const Member& m) {
+  Rows rows{.length = m.end - m.begin};
+  int64_t more = 0;  // rows than one
+  for (int64_t d = 0; d < m.tensor->dim(); ++d) {
+    const int64_t stride = m.tensor->stride(d) * static_cast<int64_t>(m.tensor->itemsize());
+    if (m.tensor->size(d) > 1 && stride > rows.stride) rows.stride = stride, more = m.tensor->size(d) - 1;
+  }
+  rows.length -= more * rows.stride;
+  return rows;
+}
+
+// Whether rows of both lie beside each other, as columns of a matrix do. a begins first.
+bool BesideEachOther(const Member& a, const Member& b) {
+  Rows rows_a = RowsOf(a), rows_b = RowsOf(b);
+  const int64_t stride = std::max(rows_a.stride, rows_b.stride);
+  if (stride == 0) return false;
+  if (rows_a.stride < stride) rows_a.length = a.end - a.begin;  // all of it within a row of the other
+  if (rows_b.stride < stride) rows_b.length = b.end - b.begin;
+  const int64_t apart = (b.begin - a.begin) % stride;
+  return apart >= rows_a.length && stride - apart >= rows_b.length;
+}
+
 void AddOverlap(const Member& a, const Member& b, Overlaps& overlaps) {
   using Kind = Overlap::Kind;
   using Status = at::MemOverlapStatus;
   const Status status = at::get_overlap_status(*a.tensor, *b.tensor);
-  if (status == Status::No) return;
+  if (status == Status::No || (status == Status::TooHard && BesideEachOther(a, b))) return;
   const Kind kind = a.tensor->is_same(*b.tensor) ? Kind::kSameTensor
                     : status == Status::Full     ? Kind::kFull
                     : status == Status::Partial  ? Kind::kPartial

@@ -150,7 +150,7 @@ void Record(Operator& op, torch::jit::Stack* stack) {
   const size_t n = op.kinds.size();
   const at::ArrayRef<c10::IValue> arguments(stack->data() + stack->size() - n, n);
   if (!op.returns_tensors) {
-    CheckOneDevice(op.op, arguments);
+    if (op.name.starts_with("aten::")) CheckOneDevice(op.op, arguments);
     return RunNow(op, *stack);
   }
   if (IsForEach(op) && OnSeveralDevices(op, arguments)) {  // one by one, as PyTorch takes lists on the CPU

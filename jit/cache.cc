@@ -173,7 +173,8 @@ void ProgramCache::Store(const std::string& key, const Program& program) {
     if (error.empty()) error = std::strerror(errno);
     unlink(temporary.c_str());
     writable_ = false;
-    WarnOnce(absl::StrCat("can't write ", path, ": ", error, "; programs are not kept"));
+    WarnOnce(absl::StrCat("can't write ", path, ": ", error,
+                          "; programs are not kept (TORCH_TPU_CACHE names another directory, or none: ':')"));
     return;
   }
   bool scan;

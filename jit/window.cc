@@ -25,8 +25,8 @@ constexpr size_t kMaxSpare = 512;
 // How many launches the host may be ahead of the device. Then it waits until it is half as far ahead: waking up for
 // each launch, it would take a core from a thread that computes each time.
 constexpr uint64_t kMaxAhead = 48;
-// Views and the like that wait for their reader: lists of them may be long.
-constexpr size_t kMaxHeld = 512;
+// Views and the like that wait for their reader, which may be a list of all parameters.
+constexpr size_t kMaxHeld = 2048;
 
 // Its address tells threads apart.
 thread_local char this_thread;
@@ -223,10 +223,18 @@ void Window::CollectOutputs() {
   }
 }
 
+void Window::WaitForRoom() {
+  {
+    std::lock_guard<std::mutex> lock(engine_.recording_lock());
+    if (num_nodes_ == 0 && held_.empty()) return;
+  }
+  stream_.WaitForRoom();
+}
+
 void Window::Cut(CutReason reason, const std::string& what, const Value* value, bool awaited) {
   if (InForkedChild()) return;                // what is pending stays so, or it would count as done
   const std::string where = engine_.Where();  // before the lock, as in Record
-  stream_.WaitForRoom();                      // likewise
+  WaitForRoom();
   const bool read = value != nullptr && (reason == CutReason::kRead || reason == CutReason::kDataDependent);
   std::unique_lock<std::mutex> lock(engine_.recording_lock());
   if (value != nullptr && InCluster() && part_ > 0) {
@@ -243,7 +251,7 @@ void Window::Cut(CutReason reason, const std::string& what, const Value* value, 
 void Window::CutOwn(CutReason reason, const std::string& what) {
   if (InForkedChild()) return;
   const std::string where = engine_.Where();
-  stream_.WaitForRoom();
+  WaitForRoom();
   std::lock_guard<std::mutex> lock(engine_.recording_lock());
   if (recorder_ != &this_thread) return;
   PlaceHeld();

@@ -51,6 +51,8 @@ class Window {
   friend class Engine;
 
   static uint64_t NextEpoch();
+  // On the stream, where there is something to cut.
+  void WaitForRoom();
   // `awaited`: somebody waits for a value of it.
   void CutLocked(CutReason reason, const std::string& what, const std::string& where = "", bool awaited = false);
   void Place(const CallRef& call, absl::Span<const Operand> operands, absl::Span<const ValueRef> results,

@@ -178,11 +178,13 @@ std::string XlaFlags() {
   return flags;
 }
 
-// Empty where the user has no directory.
+// Empty where the user has no directory, or one that can't stand in a list.
 std::string UsersCache() {
   for (const auto& [name, below] : {std::pair("XDG_CACHE_HOME", ""), std::pair("HOME", "/.cache")}) {
     const char* const directory = std::getenv(name);
-    if (directory != nullptr && *directory == '/') return absl::StrCat(directory, below, "/torch_tpu");
+    if (directory == nullptr || *directory != '/') continue;
+    const std::string cache = absl::StrCat(directory, below, "/torch_tpu");
+    return absl::StrContains(cache, ':') ? "" : cache;
   }
   return "";
 }

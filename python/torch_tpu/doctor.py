@@ -55,7 +55,10 @@ def main():
         _line(f"tpu:{index}", properties.name)
         _line("", f"memory {properties.total_memory / 2**30:.1f} GiB, code for {properties.target}")
     print("program caches")
-    for position, directory in enumerate(_cache_directories(_C)):
+    directories = _cache_directories(_C)
+    if not directories:
+        _line("none", "programs are not kept")
+    for position, directory in enumerate(directories):
         kind = "written" if position == 0 else "read only"
         there = "there" if os.path.isdir(directory) else "not there yet"
         writable = position > 0 or os.access(_nearest(directory), os.W_OK)

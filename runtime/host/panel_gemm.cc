@@ -245,7 +245,6 @@ void MultiplyTiles(const GemmBlock& g, Out* c, int64_t ldc, bool accumulate) {
   }
 }
 
-// What is summed at once in bf16, and how.
 template <typename Kernel, typename Out>
 void MultiplyBy(const GemmBlock& g, Out* c, int64_t ldc, bool accumulate) {
   if constexpr (std::is_same_v<Kernel, AmxBlock>) {

@@ -251,6 +251,25 @@ def messages(rank, world):
         same(into, torch.ones(3))
 
 
+def copies_beside_a_message_that_is_awaited(rank, world):
+    total = torch.tpu.get_device_properties().total_memory
+    torch.tpu.set_per_process_memory_fraction((torch.tpu.memory_allocated() + (96 << 20)) / total)
+    batch, into = torch.ones(2 << 20), torch.zeros(4, device="tpu")  # 8 MiB
+    try:
+        if rank == 0:
+            work = dist.irecv(into, 1)
+            for _ in range(24):
+                there = batch.to("tpu")
+            dist.send(there[:4].clone(), 1)
+            work.wait()
+        elif rank == 1:
+            dist.recv(into, 0)
+            dist.send(into, 0)
+        same(into, torch.full((4,), float(rank < 2)))
+    finally:
+        torch.tpu.set_per_process_memory_fraction(1.0)
+
+
 def from_any_rank(rank, world):
     """The source is told; receives that were posted earlier for a rank get that rank's messages."""
     if rank != 0:
@@ -383,6 +402,7 @@ CHECKS = [
     sparse,
     coalesced,
     messages,
+    copies_beside_a_message_that_is_awaited,
     from_any_rank,
     views,
     asynchronous,

@@ -5,6 +5,7 @@ import warnings
 
 import pytest
 import torch
+from helpers import check, check_compiled
 
 
 def ramp(device, *sizes):
@@ -233,3 +234,34 @@ def test_lazily_negated_operands_of_operators_that_run_at_once():
         return torch.unique(z.conj().imag)
 
     assert values("tpu").tolist() == values("cpu").tolist() == [-2, 4]
+
+
+COLUMNS = {
+    "chunks": lambda x: x.chunk(3, 1),
+    "columns": lambda x: x.unbind(1),
+    "every other row": lambda x: (x[::2], x[1::2]),
+    "columns of some rows": lambda x: (x[1:4, :2], x[2:, 2:5], x[0]),
+    "heads": lambda x: x.view(6, 3, 2).unbind(1),
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_lists_of_columns_of_one_matrix(name):
+    def program(x):
+        x = x * 1
+        torch._foreach_add_(COLUMNS[name](x), 1)
+        torch._foreach_mul_(COLUMNS[name](x), 3)
+        return x
+
+    check_compiled(program, torch.randn(6, 6))
+
+
+def test_lists_of_columns_that_meet():
+    def program(x):
+        x = x * 1
+        torch._foreach_add_([x[:, :3], x[:, 2:5]], 1)
+        torch._foreach_mul_([x[::2], x[1], x[2, 1:]], 3)
+        torch._foreach_mul_([x[:, ::2], x[:, 1:4:2], x[3]], 3)
+        return x
+
+    check(program, torch.randn(6, 6))
