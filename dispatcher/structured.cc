@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
+#include "dispatcher/overlap.h"
 #include "dispatcher/storage.h"
 #include "dispatcher/streams.h"
 
@@ -73,7 +74,7 @@ bool IsStructured(const c10::OperatorHandle& op) {
   using Key = c10::DispatchKey;
   const auto has = [&op](Key key) { return op.hasKernelForDispatchKey(key); };
   if (has(Key::PrivateUse3) || HasStructuredKernel(op) || WritesAlone(op.schema())) return true;
-  const bool lists = op.schema().name().rfind("aten::_foreach_", 0) == 0;  // taken apart, for devices without a kernel
+  const bool lists = IsForEach(op.schema().name());  // taken apart, for devices without a kernel
   return has(Key::CompositeExplicitAutograd) && !has(Key::CPU) && (lists || has(Key::Meta));
 }
 
