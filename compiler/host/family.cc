@@ -8,6 +8,7 @@
 #include "compiler/host/pipeline.h"
 #include "compiler/host/plan_builder.h"
 #include "compiler/host/special_kernels.h"
+#include "compiler/ir/windows.h"
 #include "compiler/passes/passes.h"
 #include "compiler/passes/run_passes.h"
 #include "llvm/ADT/DenseMap.h"
@@ -80,6 +81,7 @@ absl::StatusOr<Program> CompileFamily(absl::Span<const mlir::ModuleOp> modules, 
   for (size_t i = modules.size(); i-- > 0;) {
     mlir::ModuleOp module = modules[i];
     functions[i]->setAttr(kOpenSizes, mlir::Builder(module.getContext()).getDenseI64ArrayAttr(points[i]));
+    ir::KeepWindowsOf(functions[i]);
     if (fused) functions[i]->setAttr(kFusedLike, fused);
     mlir::PassManager passes(module.getContext());
     BuildHostPipeline(passes);
@@ -89,6 +91,7 @@ absl::StatusOr<Program> CompileFamily(absl::Span<const mlir::ModuleOp> modules, 
     }
     fused = functions[i]->getAttr(kFusedLike);
   }
+  if (absl::Status status = ir::CheckWindows(functions, points); !status.ok()) return status;
   std::vector<std::vector<Operation*>> kernels;  // by size
   for (size_t i = 0; i < functions.size(); ++i) {
     kernels.push_back(KernelsOf(functions[i]));

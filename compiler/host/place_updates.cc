@@ -9,11 +9,13 @@
 // fragment, whose windows don't meet.
 #include <algorithm>
 #include <optional>
+#include <vector>
 
 #include "compiler/host/loop_nest.h"
 #include "compiler/host/pipeline.h"
 #include "compiler/host/placement.h"
 #include "compiler/ir/types.h"
+#include "compiler/ir/windows.h"
 #include "compiler/passes/passes.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Matchers.h"
@@ -103,19 +105,35 @@ bool Apart(ir::UpdateSliceOp a, ir::UpdateSliceOp b) {
   if (ir::TensorTypeOf(a.getBase()) != ir::TensorTypeOf(b.getBase())) return false;
   for (size_t d = 0; d < first.size(); ++d) {
     const int64_t end = a.getStart()[d] + (first[d] - 1) * a.getStride()[d];
-    if (end < b.getStart()[d] || b.getStart()[d] + (second[d] - 1) * b.getStride()[d] < a.getStart()[d]) return true;
+    const int64_t other = b.getStart()[d] + (second[d] - 1) * b.getStride()[d];
+    if (end >= b.getStart()[d] && other >= a.getStart()[d]) continue;
+    ir::RecordApart(b, static_cast<int64_t>(d),
+                    end < b.getStart()[d] ? b.getStart()[d] - end - 1 : other - a.getStart()[d]);
+    return true;
   }
   return false;
 }
 
 bool Apart(llvm::ArrayRef<ir::UpdateSliceOp> chain) {
-  llvm::SmallVector<std::pair<Window, ir::UpdateSliceOp>> windows;
-  for (ir::UpdateSliceOp op : chain) windows.push_back({WindowOf(op), op});
-  llvm::sort(windows, [](const auto& a, const auto& b) { return a.first.begin < b.first.begin; });
-  for (size_t i = 0; i < windows.size(); ++i) {
-    for (size_t j = i + 1; j < windows.size() && windows[j].first.begin < windows[i].first.end; ++j) {
-      if (!Apart(windows[i].second, windows[j].second)) return false;
+  struct Written {
+    Window window;
+    int64_t number = 0;  // in the chain
+  };
+  const auto count = static_cast<int64_t>(chain.size());
+  std::vector<Written> in_order;
+  for (int64_t n = 0; n < count; ++n) in_order.push_back({WindowOf(chain[n]), n});
+  llvm::sort(in_order, [](const Written& a, const Written& b) { return a.window.begin < b.window.begin; });
+  for (size_t i = 0; i < in_order.size(); ++i) {
+    const Written& first = in_order[i];
+    size_t j = i + 1;
+    for (; j < in_order.size() && in_order[j].window.begin < first.window.end; ++j) {
+      if (!Apart(chain[first.number], chain[in_order[j].number])) return false;
     }
+    if (j == in_order.size()) continue;
+    // Along the elements, as along a dim of these two.
+    ir::UpdateSliceOp op = chain[first.number];
+    const int64_t dim = ir::TensorTypeOf(op).getRank() + first.number * count + in_order[j].number;
+    ir::RecordApart(op, dim, in_order[j].window.begin - first.window.end);
   }
   return true;
 }

@@ -1,6 +1,7 @@
 // Folders and canonicalization patterns: exact rewrites only (bit for bit the same values, NaN and -0 included).
 #include "compiler/ir/dialect.h"
 #include "compiler/ir/types.h"
+#include "compiler/ir/windows.h"
 #include "mlir/IR/Matchers.h"
 #include "mlir/IR/PatternMatch.h"
 #include "mlir/IR/TypeUtilities.h"
@@ -297,21 +298,24 @@ struct SliceOfUpdate : mlir::OpRewritePattern<SliceOp> {
     if (!update || op.getType().getNumElements() == 0 || TensorTypeOf(update.getSrc()).getNumElements() == 0) {
       return failure();
     }
-    bool inside = true, outside = false;
-    SmallVector<int64_t> start, limit;
+    bool inside = true;
+    SmallVector<int64_t> start, limit, ends;
     for (auto [d, size] : llvm::enumerate(TensorTypeOf(update.getSrc()).getShape())) {
       const int64_t begin = update.getStart()[d], end = begin + (size - 1) * update.getStride()[d] + 1;
-      outside |= op.getLimit()[d] <= begin || op.getStart()[d] >= end;
+      if (op.getLimit()[d] <= begin || op.getStart()[d] >= end) {
+        RecordApart(op, d, op.getStart()[d] >= end ? op.getStart()[d] - end : op.getLimit()[d] - begin - 1);
+        rewriter.replaceOpWithNewOp<SliceOp>(op, update.getBase(), op.getStart(), op.getLimit(), op.getStride());
+        return success();
+      }
       inside &= update.getStride()[d] == 1 && op.getStart()[d] >= begin && op.getLimit()[d] <= end;
       start.push_back(op.getStart()[d] - begin);
       limit.push_back(op.getLimit()[d] - begin);
+      ends.push_back(end);
     }
-    if (outside) {
-      rewriter.replaceOpWithNewOp<SliceOp>(op, update.getBase(), op.getStart(), op.getLimit(), op.getStride());
-    } else if (inside) {
-      rewriter.replaceOpWithNewOp<SliceOp>(op, update.getSrc(), start, limit, op.getStride());
-    }
-    return success(outside || inside);
+    if (!inside) return failure();
+    for (auto [d, end] : llvm::enumerate(ends)) RecordInside(op, d, start[d], end - op.getLimit()[d]);
+    rewriter.replaceOpWithNewOp<SliceOp>(op, update.getSrc(), start, limit, op.getStride());
+    return success();
   }
 };
 

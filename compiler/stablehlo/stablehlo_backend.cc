@@ -9,6 +9,7 @@
 #include "compiler/build_id.h"
 #include "compiler/import/import.h"
 #include "compiler/ir/builder.h"
+#include "compiler/ir/windows.h"
 #include "compiler/passes/run_passes.h"
 #include "compiler/stablehlo/emit.h"
 #include "compiler/stablehlo/exchange.h"
@@ -157,6 +158,7 @@ absl::StatusOr<Program> CompilePadded(absl::Span<const mlir::ModuleOp> modules, 
     AddPrimitivePasses(passes);
     absl::StatusOr<mlir::func::FuncOp> function = FunctionOf(module);
     if (!function.ok()) return function.status();
+    ir::KeepWindowsOf(*function);
     const std::string at = absl::StrCat(name, "-", absl::StrJoin(points[i], "-"));
     if (absl::Status status = RunPasses(passes, module, at); !status.ok()) {
       return absl::FailedPreconditionError(
@@ -164,6 +166,7 @@ absl::StatusOr<Program> CompilePadded(absl::Span<const mlir::ModuleOp> modules, 
     }
     functions.push_back(*function);
   }
+  if (absl::Status status = ir::CheckWindows(functions, points); !status.ok()) return status;
   absl::StatusOr<std::vector<pjrt::PaddedDims>> inputs =
       DimsOf(functions, points, [](mlir::func::FuncOp f) { return f.getFunctionType().getInputs(); });
   if (!inputs.ok()) return inputs.status();

@@ -1,0 +1,62 @@
+#include "compiler/ir/windows.h"
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "mlir/IR/Builders.h"
+
+namespace tpu::ir {
+namespace {
+
+constexpr llvm::StringLiteral kWindows = "tpu.windows";  // a kind, and a number that is never zero, of each decision
+constexpr int64_t kKinds = 3;                            // for each dim
+
+llvm::ArrayRef<int64_t> RecordOf(mlir::func::FuncOp function) {
+  return function->getAttrOfType<mlir::DenseI64ArrayAttr>(kWindows).asArrayRef();
+}
+
+void Record(mlir::Operation* op, int64_t kind, int64_t number) {
+  auto function = op->getParentOfType<mlir::func::FuncOp>();
+  if (!function || !function->hasAttr(kWindows)) return;
+  llvm::SmallVector<int64_t> all(RecordOf(function));
+  all.append({kind, number});
+  function->setAttr(kWindows, mlir::Builder(op->getContext()).getDenseI64ArrayAttr(all));
+}
+
+}  // namespace
+
+void KeepWindowsOf(mlir::func::FuncOp function) {
+  function->setAttr(kWindows, mlir::Builder(function.getContext()).getDenseI64ArrayAttr({}));
+}
+
+void RecordApart(mlir::Operation* op, int64_t dim, int64_t distance) {
+  Record(op, dim * kKinds, distance < 0 ? distance : distance + 1);
+}
+
+void RecordInside(mlir::Operation* op, int64_t dim, int64_t from_begin, int64_t from_end) {
+  Record(op, dim * kKinds + 1, from_begin + 1);
+  Record(op, dim * kKinds + 2, from_end + 1);
+}
+
+absl::Status CheckWindows(absl::Span<const mlir::func::FuncOp> functions, absl::Span<const SizePoint> points) {
+  const auto meet = [] {
+    return absl::FailedPreconditionError("windows that are written and read meet at some sizes");
+  };
+  std::vector<llvm::ArrayRef<int64_t>> records;
+  for (mlir::func::FuncOp function : functions) {
+    records.push_back(RecordOf(function));
+    if (records.back().size() != records.front().size()) return meet();
+  }
+  for (size_t i = 0; i < records.front().size(); i += 2) {
+    std::vector<int64_t> numbers;
+    for (llvm::ArrayRef<int64_t> record : records) {
+      numbers.push_back(record[i + 1]);
+      if (record[i] != records.front()[i] || (numbers.back() < 0) != (numbers.front() < 0)) return meet();
+    }
+    if (!Polynomial::Through(points, numbers)) return meet();
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tpu::ir
