@@ -223,6 +223,12 @@ std::string Fragment::StableKey() const {
   return digest.Hex();
 }
 
+size_t NumSizes(const Call& call) {
+  size_t count = 0;
+  VisitSizes(call, [&](int64_t) { ++count; });
+  return count;
+}
+
 std::vector<int64_t> Fragment::Sizes() const {
   std::vector<int64_t> sizes;
   for (const OperandType& input : inputs) sizes.insert(sizes.end(), input.type.dims.begin(), input.type.dims.end());

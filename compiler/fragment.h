@@ -86,6 +86,7 @@ struct Call {
   uint64_t StructureHash() const;  // of everything but the numbers that may be sizes
 };
 using CallRef = std::shared_ptr<const Call>;
+size_t NumSizes(const Call& call);  // how many of Fragment::Sizes are a node's
 
 // A reference to a value inside a fragment: results are numbered over all nodes from 0; inputs are ~0, ~1, ...
 using ValueId = int32_t;

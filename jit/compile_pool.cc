@@ -333,12 +333,12 @@ void CompilePool::DoFamily(FragmentFamily& family) {
     for (size_t i = 0; i < order->points.size(); ++i) {
       absl::StrAppend(&content, order->fragments[i].StableKey(), "|", absl::StrJoin(order->points[i], ","), "|");
     }
-    for (size_t d = 0; d < order->range.least.size(); ++d) {
-      absl::StrAppend(&ranges, d == 0 ? "" : " by ", order->range.least[d], " to ", order->range.most[d]);
+    for (size_t d = 0; d < order->range.least.size() && !order->places; ++d) {
+      absl::StrAppend(&ranges, d == 0 ? ", sizes " : " by ", order->range.least[d], " to ", order->range.most[d]);
     }
+    if (order->places) ranges = absl::StrCat(", windows at ", order->range.least.size(), " changing places");
     const std::string key = KeyOf(content);
-    CompileRecord record{key, absl::StrCat(first.Summary(), ", sizes ", ranges), "disk", 0,
-                         static_cast<int>(first.nodes.size())};
+    CompileRecord record{key, absl::StrCat(first.Summary(), ranges), "disk", 0, static_cast<int>(first.nodes.size())};
     const auto start = std::chrono::steady_clock::now();
     std::vector<std::unique_ptr<ExecutableFamily>> programs;
     const auto load = [&](const absl::StatusOr<Program>& program) {
@@ -356,7 +356,8 @@ void CompilePool::DoFamily(FragmentFamily& family) {
       metrics.disk_cache_hits.fetch_add(1, std::memory_order_relaxed);
     } else {
       const absl::Status status = load(Compiled(key, [&] {
-        absl::StatusOr<Program> program = engine_.backend().CompileFamily(order->fragments, order->points);
+        absl::StatusOr<Program> program =
+            engine_.backend().CompileFamily(order->fragments, order->points, order->places);
         return program.ok() ? engine_.device(0).Complete(*std::move(program)) : program;
       }));
       if (absl::IsCancelled(status)) return;
@@ -451,16 +452,17 @@ absl::StatusOr<std::shared_ptr<Executable>> CompilePool::SingleOperation(const C
   if (single_.size() >= single_room_) DropSingles();
   single_[where] = {call};
   lock.unlock();
-  absl::StatusOr<std::unique_ptr<Executable>> made = CompileSingle(call, device, awaited);
+  const Clock::time_point start = Clock::now();
+  absl::StatusOr<Single> made = CompileSingle(call, device);
+  if (awaited) CountWait(start);
   lock.lock();
   single_made_.notify_all();
   if (!made.ok()) {
     single_.erase(where);
     return made.status();
   }
-  Single& single = single_[where];
-  single.last_asked = ++single_asked_;
-  return single.executable = *std::move(made);
+  made->last_asked = ++single_asked_;
+  return (single_[where] = *std::move(made)).executable;
 }
 
 void CompilePool::DropSingles() {
@@ -479,28 +481,36 @@ void CompilePool::DropSingles() {
   single_room_ = std::min(most, std::max<size_t>(256, 2 * single_.size()));
 }
 
-absl::StatusOr<std::unique_ptr<Executable>> CompilePool::CompileSingle(const CallRef& call, Device& device,
-                                                                       bool awaited) {
+absl::StatusOr<CompilePool::Single> CompilePool::CompileSingle(const CallRef& call, Device& device) {
   Fragment fragment;
   fragment.nodes = {{call, 0, 0}};
   fragment.inputs = call->operands;
   for (size_t i = 0; i < call->operands.size(); ++i) fragment.operands.push_back(InputId(static_cast<int>(i)));
   fragment.num_results = static_cast<uint32_t>(call->results.size());
   for (size_t i = 0; i < call->results.size(); ++i) fragment.outputs.push_back(static_cast<ValueId>(i));
+  Single single{call};
+  if (!PlacesOf(fragment).empty()) {
+    int index = 0;
+    while (&engine_.device(index) != &device) ++index;
+    single.family = single_families_.Find(fragment, Families::kNone);
+    if (single.family->Add(fragment)) DoFamily(*single.family);
+    single.executable = single.family->At(fragment, index);
+    if (single.executable) return single;
+  }
   const std::string key = KeyOf(fragment);
   if (const std::optional<Program> program = cache_.Load(key)) {
     absl::StatusOr<std::unique_ptr<Executable>> loaded = device.Load(*program);
-    if (loaded.ok()) {
-      Metrics::Get().disk_cache_hits.fetch_add(1, std::memory_order_relaxed);
-      return loaded;
-    }
-    if (absl::IsResourceExhausted(loaded.status())) return loaded;
+    if (loaded.ok()) Metrics::Get().disk_cache_hits.fetch_add(1, std::memory_order_relaxed);
+    if (!loaded.ok() && absl::IsResourceExhausted(loaded.status())) return loaded.status();
+    single.executable = loaded.ok() ? *std::move(loaded) : nullptr;
   }
-  const Clock::time_point start = Clock::now();
+  if (single.executable) return single;
   const absl::StatusOr<Program> program = CompileFragment(fragment, {}, key);
-  if (awaited) CountWait(start);
   if (!program.ok()) return program.status();
-  return device.Load(*program);
+  absl::StatusOr<std::unique_ptr<Executable>> loaded = device.Load(*program);
+  if (!loaded.ok()) return loaded.status();
+  single.executable = *std::move(loaded);
+  return single;
 }
 
 bool CompilePool::Install(FragmentEntry& entry, const Program& program) {

@@ -101,7 +101,6 @@ class CompilePool {
   void Do(const Job& job);
   void DoFamily(FragmentFamily& family);
   bool Install(FragmentEntry& entry, const Program& program);
-  absl::StatusOr<std::unique_ptr<Executable>> CompileSingle(const CallRef& call, Device& device, bool awaited);
 
   // Of all that decides a program's bytes, of which `content` is the fragment's part.
   std::string KeyOf(const std::string& content) const;
@@ -118,12 +117,15 @@ class CompilePool {
   struct Single {
     std::weak_ptr<const Call> call;
     std::shared_ptr<Executable> executable = nullptr;  // null while a thread, which holds the call, makes it
+    std::shared_ptr<FragmentFamily> family = nullptr;  // of windows that begin elsewhere; lives as long as one of them
     uint64_t last_asked = 0;                           // greater: later
   };
+  absl::StatusOr<Single> CompileSingle(const CallRef& call, Device& device);
   // Those of calls that have ended and, if these are few, of calls not asked for longest. With single_mutex_ held.
   void DropSingles();
 
   absl::flat_hash_map<std::pair<const Call*, const Device*>, Single> single_;
+  FamilyTable single_families_;
   uint64_t single_asked_ = 0;
   size_t single_room_ = 256;  // above so many, some are dropped
   std::mutex mutex_;

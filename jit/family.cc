@@ -8,6 +8,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "jit/metrics.h"
+#include "jit/places.h"
 
 namespace tpu {
 namespace {
@@ -19,7 +20,8 @@ constexpr size_t kMostCandidates = 4;          // that are tried as the sizes wh
 constexpr size_t kLeastFit = 4, kMostFit = 6;  // fragments that a fit is found from; of one size three may do
 // Below the second, a size meets others (heads, channels, pieces) by chance easily; below the first always.
 constexpr int64_t kLeastSize = 3, kSafeSize = 11;
-constexpr int64_t kLeastSpan = 32;  // that a range goes up to
+constexpr int64_t kLeastSpan = 32;                      // that a range goes up to
+constexpr size_t kMostWindows = 256, kMostPlaces = 64;  // of one program: that move, and that they follow
 
 bool IsPrime(int64_t n) {
   for (int64_t d = 2; d * d <= n; ++d) {
@@ -142,11 +144,35 @@ bool ViewsReachAs(const Fragment& like, const Fragment& fragment) {
   return true;
 }
 
+// Nothing divides what follows a place at all these points but not always, and no two places are in step: whatever
+// follows one of them follows no other.
+bool AreToldApart(absl::Span<const SizePoint> points) {
+  const SizePoint& first = points[0];
+  for (size_t a = 0; a < first.size(); ++a) {
+    int64_t divides = 0;
+    for (const SizePoint& p : points) divides = std::gcd(divides, p[a] - first[a]);
+    if (divides != 1) return false;
+    for (size_t b = 0; b < a; ++b) {
+      const auto in_step = [&](const SizePoint& p, const SizePoint& q) {
+        using Wide = __int128;
+        return Wide{p[a] - first[a]} * (q[b] - first[b]) == Wide{q[a] - first[a]} * (p[b] - first[b]);
+      };
+      bool all = true;
+      for (size_t i = 1; i < points.size(); ++i) {
+        for (size_t j = 1; j < i; ++j) all &= in_step(points[i], points[j]);
+      }
+      if (all) return false;
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 SizePoint FragmentFamily::Members::SizesOf(const Numbers& of) const {
   SizePoint sizes;
   for (const size_t place : places) sizes.push_back(of[place]);
+  for (size_t p = 0; p < units.size(); ++p) sizes[p] = (sizes[p] - rests[p]) / units[p];
   return sizes;
 }
 
@@ -174,6 +200,7 @@ bool FragmentFamily::ready() const {
 
 SizePoint FragmentFamily::Members::StepOf(const SizePoint& sizes) const {
   SizePoint step;
+  if (of_places()) return step;
   for (size_t d = 0; d < sizes.size(); ++d) step.push_back(tpu::StepOf(sizes[d] + shifts[d]) - shifts[d]);
   return step;
 }
@@ -186,7 +213,8 @@ bool FragmentFamily::Add(const Fragment& fragment) {
   const Answer known = kind_ == Families::kPadded ? AddPadded(numbers) : AddOpen(numbers, &most_sizes);
   if (known != Answer::kUnknown) return known == Answer::kWanted;
   const size_t most_programs = kind_ == Families::kPadded ? kMostSteps : kMostPrograms;
-  if (most_sizes == 0 || seen_.size() >= kMostSeen || served_.size() >= most_programs) return false;
+  if ((most_sizes == 0 && places_refused_) || seen_.size() >= kMostSeen || served_.size() >= most_programs)
+    return false;
   Note(std::move(numbers));
   std::optional<Members> fit = Fit(most_sizes);
   if (!fit) return false;
@@ -198,7 +226,7 @@ FragmentFamily::Answer FragmentFamily::AddOpen(const Numbers& numbers, size_t* m
   for (const Served& served : served_) {
     if (!served.members.Hold(numbers)) continue;
     const SizePoint sizes = served.members.SizesOf(numbers);
-    if (served.range.Holds(sizes)) return Answer::kServed;
+    if (served.range.Holds(sizes) || served.members.of_places()) return Answer::kServed;
     if (*std::min_element(sizes.begin(), sizes.end()) >= kLeastSize) {
       if (served.widest || served.members.range.Holds(sizes)) return Answer::kServed;
       Want(served.members);
@@ -230,6 +258,9 @@ FragmentFamily::Answer FragmentFamily::AddPadded(const Numbers& numbers) {
 }
 
 void FragmentFamily::Note(Numbers numbers) {
+  if (seen_.empty()) {
+    for (const Place& window : PlacesOf(first_)) windows_.push_back(window.number);
+  }
   // Most places have the same numbers as an earlier one.
   absl::flat_hash_map<std::pair<size_t, int64_t>, size_t> first;
   like_.resize(numbers.size());
@@ -242,10 +273,36 @@ void FragmentFamily::Note(Numbers numbers) {
   seen_.push_back(std::move(numbers));
 }
 
+// Lets the window, which moved by as many times what one of the places moved, follow that; the place stays within what
+// the window reaches.
+bool FragmentFamily::Follow(Members& members, absl::Span<const Numbers> those, const Place& window) {
+  const auto number = [&](size_t i) { return those[i][window.number]; };
+  const size_t last = those.size() - 1;
+  for (size_t p = 0; p < members.places.size(); ++p) {
+    const auto place = [&](size_t i) { return members.points[i][p]; };
+    size_t other = 0;
+    while (other < last && place(other) == place(last)) ++other;
+    const int64_t step = place(last) - place(other), rise = number(last) - number(other);
+    if (step == 0 || rise % step != 0) continue;
+    const int64_t times = rise / step;
+    bool follows = times != 0;
+    for (size_t i = 0; i < last; ++i) follows &= number(last) - number(i) == times * (place(last) - place(i));
+    const std::optional<Reach> reach = follows ? ReachOf(*window.call, std::abs(times)) : std::nullopt;
+    if (!reach) continue;
+    int64_t down = (number(last) - reach->least) / std::abs(times), up = (reach->most - number(last)) / std::abs(times);
+    if (times < 0) std::swap(down, up);
+    members.range.least[p] = std::max(members.range.least[p], place(last) - down);
+    members.range.most[p] = std::min(members.range.most[p], place(last) + up);
+    return true;
+  }
+  return false;
+}
+
 // What the latest of those seen and some earlier ones are members of.
 std::optional<FragmentFamily::Members> FragmentFamily::Fit(size_t most_sizes) const {
+  std::optional<Members> found = FitPlaces();
+  if (found || kind_ == Families::kNone) return found;
   const size_t last = seen_.size() - 1;
-  std::optional<Members> found;
   for (size_t i = 0; i < last && !found; ++i) {
     for (size_t j = i + 1; j < last && !found; ++j) found = FitThrough({&seen_[last], &seen_[i], &seen_[j]}, 1);
   }
@@ -266,8 +323,13 @@ std::optional<FragmentFamily::Members> FragmentFamily::Fit(size_t most_sizes) co
 // `those`: the latest first.
 std::optional<FragmentFamily::Members> FragmentFamily::FitThrough(absl::Span<const Numbers* const> those,
                                                                   size_t sizes) const {
+  std::vector<bool> is_size(like_.size(), false);
+  for (size_t place = 0; place < like_.size(); ++place) {
+    if (!std::binary_search(windows_.begin(), windows_.end(), place)) is_size[like_[place]] = true;
+  }
   std::vector<size_t> candidates;  // places that may be a size which others follow
   for (const size_t place : distinct_) {
+    if (!is_size[place]) continue;
     absl::flat_hash_set<int64_t> values;
     for (const Numbers* numbers : those) values.insert((*numbers)[place]);
     const bool changes = values.size() >= kLeastDistinct && (*those[0])[place] >= kLeastSize;
@@ -296,6 +358,46 @@ std::optional<FragmentFamily::Members> FragmentFamily::FitThrough(absl::Span<con
     }
   }
   return found;
+}
+
+// The latest of those seen, where they differ in where their windows begin and in nothing else.
+std::optional<FragmentFamily::Members> FragmentFamily::FitPlaces() const {
+  if (places_refused_ || seen_.size() < kLeastFit) return std::nullopt;
+  const auto those = absl::MakeConstSpan(seen_).last(kLeastFit);
+  const Numbers& latest = those.back();
+  Numbers steps(latest.size(), 0);
+  for (const Numbers& numbers : those) {
+    for (size_t n = 0; n < steps.size(); ++n) steps[n] = std::gcd(steps[n], numbers[n] - latest[n]);
+  }
+  auto changing = steps.size() - std::count(steps.begin(), steps.end(), 0);
+  if (changing == 0 || changing > kMostWindows) return std::nullopt;
+  Members members;
+  members.points.resize(kLeastFit);
+  const Fragment fragment = first_.WithSizes(latest);
+  for (const Place& window : PlacesOf(fragment)) {
+    const size_t n = window.number;
+    if (steps[n] == 0) continue;
+    --changing;
+    if (Follow(members, those, window)) continue;
+    const std::optional<Reach> reach = ReachOf(*window.call, steps[n]);
+    if (!reach || members.places.size() == kMostPlaces) return std::nullopt;
+    const int64_t rest = latest[n] % reach->unit;
+    members.places.push_back(n);
+    members.units.push_back(reach->unit);
+    members.rests.push_back(rest);
+    members.range.least.push_back((reach->least - rest) / reach->unit);
+    members.range.most.push_back((reach->most - rest) / reach->unit);
+    for (size_t i = 0; i < kLeastFit; ++i) members.points[i].push_back((those[i][n] - rest) / reach->unit);
+  }
+  if (changing != 0) return std::nullopt;
+  for (size_t n = 0; n < steps.size(); ++n) {
+    Numbers values;
+    for (const Numbers& numbers : those) values.push_back(numbers[n]);
+    const std::optional<Polynomial> number = Polynomial::Through(members.points, values);
+    if (!number) return std::nullopt;
+    members.numbers.push_back(*number);
+  }
+  return members;
 }
 
 std::optional<FragmentFamily::Order> FragmentFamily::OrderFor(const SizePoint& least, const SizePoint& most) const {
@@ -356,7 +458,9 @@ std::optional<FragmentFamily::Order> FragmentFamily::OrderFor(const SizePoint& l
 
 std::optional<FragmentFamily::Order> FragmentFamily::Take() {
   std::lock_guard<std::mutex> lock(mutex_);
-  std::optional<Order> order = kind_ == Families::kPadded ? TakePadded() : TakeOpen();
+  std::optional<Order> order = wanted_->of_places()         ? TakePlaces()
+                               : kind_ == Families::kPadded ? TakePadded()
+                                                            : TakeOpen();
   if (!order) wanted_.reset();
   return order;
 }
@@ -405,6 +509,41 @@ std::optional<FragmentFamily::Order> FragmentFamily::TakePadded() {
   return std::nullopt;
 }
 
+// Everywhere in reach, else from the first, or up to the last, that was seen, else between these.
+std::optional<FragmentFamily::Order> FragmentFamily::TakePlaces() {
+  SizeRange seen;
+  for (const SizePoint& point : wanted_->points) seen.Reach(point);
+  while (attempt_ < 4) {
+    const bool from_first = (attempt_ & 1) != 0, to_last = (attempt_ & 2) != 0;
+    ++attempt_;
+    SizePoint least = from_first ? seen.least : wanted_->range.least, most = to_last ? seen.most : wanted_->range.most;
+    SizePoint next;  // nothing divides all of one's places by chance
+    bool wide = true;
+    for (size_t p = 0; p < least.size(); ++p) {
+      // No two at one place, or in a row, which might be taken for always.
+      const auto apart = static_cast<int64_t>(p * (p + 5));
+      least[p] += apart;
+      most[p] -= apart;
+      next.push_back(least[p] + 1);
+      wide &= next[p] < most[p];
+    }
+    Order order;
+    order.places = true;
+    order.points = wanted_->points;
+    if (wide) order.points.insert(order.points.end(), {least, next, most});
+    if (!AreToldApart(order.points)) continue;
+    for (const SizePoint& point : order.points) {
+      Numbers values;
+      for (const Polynomial& number : wanted_->numbers) values.push_back(number.At(point));
+      order.fragments.push_back(first_.WithSizes(values));
+      order.range.Reach(point);
+    }
+    return order;
+  }
+  places_refused_ = true;
+  return std::nullopt;
+}
+
 void FragmentFamily::Set(const Order& order, std::vector<std::unique_ptr<ExecutableFamily>> programs) {
   std::lock_guard<std::mutex> lock(mutex_);
   auto known = Find(*wanted_);
@@ -430,7 +569,7 @@ std::unique_ptr<Executable> FragmentFamily::At(const Fragment& fragment, int dev
 }
 
 std::shared_ptr<FragmentFamily> FamilyTable::Find(const Fragment& fragment, Families kind) {
-  std::string key = fragment.StructureKey();
+  std::string key = kind == Families::kNone ? WithoutPlaces(fragment).StableKey() : fragment.StructureKey();
   std::lock_guard<std::mutex> lock(mutex_);
   if (families_.size() >= sweep_at_) {
     absl::erase_if(families_, [](const auto& family) { return family.second.expired(); });

@@ -1,10 +1,12 @@
-// Fragments that differ in one size only, or in two, and the programs that serve them.
+// Fragments that differ in one size only, or in two, or in where their windows begin, and the programs that serve them.
 //
 // Every new fragment joins the family of its structure. When some have been seen, whose numbers all follow one of them
 // (a batch, a length) or two, the compile pool makes a program for a range of these sizes; fragments of the family then
 // run by it from their first launch on, without a compiler, until one of them is so hot that it gets code of its own.
 // Sizes beyond the range ask for a wider one; a second size that begins to change asks for a program for both, while
 // the one for the first size goes on serving. Any thread.
+// Where nothing changes but the places at which views and updates begin, each on its own or some with others, one
+// program serves them all, wherever along their dims they lie.
 // Where programs take for each size what they need for the largest (Families::kPadded), there is one for each step of a
 // ladder of sizes, made when a size is first met whose step has none; a larger one serves meanwhile.
 #pragma once
@@ -22,6 +24,7 @@
 #include "absl/types/span.h"
 #include "compiler/backend.h"
 #include "compiler/fragment.h"
+#include "jit/places.h"
 #include "runtime/device.h"
 #include "runtime/polynomial.h"
 
@@ -34,9 +37,11 @@ class FragmentFamily {
     std::vector<Fragment> fragments;
     std::vector<SizePoint> points;
     SizeRange range;
-    SizePoint step;  // of the ladder, that it is made for
+    SizePoint step;       // of the ladder, that it is made for
+    bool places = false;  // the points are
   };
 
+  // kNone: for changing places alone.
   explicit FragmentFamily(Fragment first, Families kind = Families::kOpen) : first_(std::move(first)), kind_(kind) {}
 
   // Takes note of a new fragment. True when the pool should be asked to make a program.
@@ -61,7 +66,11 @@ class FragmentFamily {
     std::vector<Polynomial> numbers;  // of each place
     SizeRange range;
     SizePoint shifts;  // of each size, to that which is on the ladder
+    // Of places instead: their number is a rest and so many units, from where the range begins to where it ends.
+    SizePoint units, rests;
+    std::vector<SizePoint> points;  // that were seen
 
+    bool of_places() const { return !units.empty(); }
     SizePoint SizesOf(const Numbers& of) const;
     bool Hold(const Numbers& of) const;  // within the range or not
     // The sizes at the step of the ladder that these are on.
@@ -85,18 +94,23 @@ class FragmentFamily {
   Answer AddPadded(const Numbers& numbers);
   std::optional<Order> TakeOpen();
   std::optional<Order> TakePadded();
+  std::optional<Order> TakePlaces();
   void Note(Numbers numbers);
   std::optional<Members> Fit(size_t most_sizes) const;
+  std::optional<Members> FitPlaces() const;
+  static bool Follow(Members& members, absl::Span<const Numbers> those, const Place& window);
   std::optional<Members> FitThrough(absl::Span<const Numbers* const> those, size_t sizes) const;
   std::optional<Order> OrderFor(const SizePoint& least, const SizePoint& most) const;
 
   mutable std::mutex mutex_;
   const Fragment first_;
   const Families kind_;
-  std::vector<Numbers> seen_;      // those that no program served
-  std::vector<size_t> like_;       // by place: the first that has the same number in all of those
-  std::vector<size_t> distinct_;   // the places that are the first
-  size_t most_sizes_ = 2;          // that a program may yet be made for
+  std::vector<Numbers> seen_;     // those that no program served
+  std::vector<size_t> windows_;   // the places that tell where one begins, in order
+  std::vector<size_t> like_;      // by place: the first that has the same number in all of those
+  std::vector<size_t> distinct_;  // the places that are the first
+  size_t most_sizes_ = 2;         // that a program may yet be made for
+  bool places_refused_ = false;
   std::optional<Members> wanted_;  // a program is to be made for them
   size_t attempt_ = 0;
   std::vector<Served> served_;  // of those for equal members, the smaller ones first

@@ -41,6 +41,27 @@ Wide Monomial(size_t term, absl::Span<const int64_t> sizes) {
   return value;
 }
 
+// The multiple of one place, and a fixed number, that all the values are.
+std::optional<Polynomial> AlongOne(absl::Span<const SizePoint> points, absl::Span<const int64_t> values) {
+  for (size_t place = 0; place < points[0].size(); ++place) {
+    size_t other = 1;
+    while (other < points.size() && points[other][place] == points[0][place]) ++other;
+    if (other == points.size()) continue;
+    const Wide step = static_cast<Wide>(points[other][place]) - points[0][place];
+    const Wide rise = static_cast<Wide>(values[other]) - values[0];
+    if (rise % step != 0) continue;
+    const Wide times = rise / step, fixed = values[0] - times * points[0][place];
+    bool holds = true;
+    for (size_t i = 0; i < points.size() && holds; ++i) holds = fixed + times * points[i][place] == values[i];
+    if (!holds) continue;
+    Polynomial p{{static_cast<int64_t>(fixed)}};
+    p.place = place;
+    p.times = static_cast<int64_t>(times);
+    return p;
+  }
+  return std::nullopt;
+}
+
 bool Holds(const Polynomial& p, absl::Span<const int64_t> sizes, int64_t value) {
   Wide sum = 0, product;
   for (size_t term = 0; term < kTerms; ++term) {
@@ -113,11 +134,28 @@ int64_t StepOf(int64_t size) {
 }
 
 bool Polynomial::fixed() const {
-  return std::all_of(terms.begin() + 1, terms.end(), [](int64_t term) { return term == 0; });
+  return times == 0 && std::all_of(terms.begin() + 1, terms.end(), [](int64_t term) { return term == 0; });
+}
+
+void Polynomial::Write(ByteWriter& out) const {
+  for (const int64_t term : terms) out.I64(term);
+  out.U64(place);
+  out.I64(times);
+}
+
+bool Polynomial::Read(ByteReader& in, size_t values) {
+  for (int64_t& term : terms) term = in.I64();
+  place = in.U64();
+  times = in.I64();
+  return in.ok() && place < values;
 }
 
 int64_t Polynomial::At(absl::Span<const int64_t> sizes) const {
   // Unsigned: far beyond the points that it was found through it may leave 64 bits.
+  if (sizes.size() > kMostSizes) {
+    return static_cast<int64_t>(static_cast<uint64_t>(terms[0]) +
+                                static_cast<uint64_t>(times) * static_cast<uint64_t>(sizes[place]));
+  }
   const uint64_t a = sizes[0], b = sizes.size() > 1 ? sizes[1] : 0;
   uint64_t value = 0;
   for (size_t j = kPowers; j-- > 0;) {
@@ -131,10 +169,12 @@ int64_t Polynomial::At(absl::Span<const int64_t> sizes) const {
 std::optional<Polynomial> Polynomial::Through(absl::Span<const SizePoint> points, absl::Span<const int64_t> values) {
   // A number that never changes may be no size (INT64_MAX: up to the end).
   if (points.size() > 1 && std::equal(values.begin() + 1, values.end(), values.begin())) return Polynomial{{values[0]}};
+  const auto beyond = [](int64_t value) { return value > kMostValue || value < -kMostValue; };
+  if (std::any_of(values.begin(), values.end(), beyond)) return std::nullopt;
+  if (points[0].size() > kMostSizes) return AlongOne(points, values);
   const size_t known = points[0].size() == 1 ? kPowers : kTerms;
   std::vector<Row> rows(points.size());
   for (size_t i = 0; i < points.size(); ++i) {
-    if (values[i] > kMostValue || values[i] < -kMostValue) return std::nullopt;
     if (std::any_of(points[i].begin(), points[i].end(), [](int64_t size) { return size > kMostSize || size < 0; })) {
       return std::nullopt;
     }

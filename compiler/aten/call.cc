@@ -10,7 +10,7 @@ using mlir::dyn_cast_if_present;
 
 bool AtenCall::open_sizes() {
   auto function = op_->getParentOfType<mlir::func::FuncOp>();
-  return function && function->hasAttr(kOpenSizes);
+  return function && HasOpenSizes(function);
 }
 
 AtenCall AtenCall::OfParts(llvm::ArrayRef<Part> parts) const {

@@ -73,14 +73,15 @@ absl::StatusOr<std::vector<KernelWriter>> WritersOf(llvm::ArrayRef<Operation*> a
 }  // namespace
 
 absl::StatusOr<Program> CompileFamily(absl::Span<const mlir::ModuleOp> modules, absl::Span<const SizePoint> points,
-                                      const std::string& name, const std::atomic<bool>& cancelled) {
+                                      bool places, const std::string& name, const std::atomic<bool>& cancelled) {
   std::vector<mlir::func::FuncOp> functions;
   for (mlir::ModuleOp module : modules) functions.push_back(*module.getOps<mlir::func::FuncOp>().begin());
   // What is fused is decided at the largest size, where it matters most.
   mlir::Attribute fused;
   for (size_t i = modules.size(); i-- > 0;) {
     mlir::ModuleOp module = modules[i];
-    functions[i]->setAttr(kOpenSizes, mlir::Builder(module.getContext()).getDenseI64ArrayAttr(points[i]));
+    const SizePoint sizes = places ? SizePoint() : points[i];
+    functions[i]->setAttr(kOpenSizes, mlir::Builder(module.getContext()).getDenseI64ArrayAttr(sizes));
     ir::KeepWindowsOf(functions[i]);
     if (fused) functions[i]->setAttr(kFusedLike, fused);
     mlir::PassManager passes(module.getContext());

@@ -16,9 +16,9 @@
 
 namespace tpu::host {
 
-// The modules are one function at these sizes, the largest last. FailedPrecondition where it is compiled differently at
-// different sizes; Cancelled once `cancelled`.
+// The modules are one function at these sizes, the largest last, or with windows at these places. FailedPrecondition
+// where it is compiled differently at different sizes; Cancelled once `cancelled`.
 absl::StatusOr<Program> CompileFamily(absl::Span<const mlir::ModuleOp> modules, absl::Span<const SizePoint> points,
-                                      const std::string& name, const std::atomic<bool>& cancelled);
+                                      bool places, const std::string& name, const std::atomic<bool>& cancelled);
 
 }  // namespace tpu::host

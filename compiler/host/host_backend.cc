@@ -33,11 +33,11 @@ class HostBackend : public CompilerBackend {
     return host::Candidates(program, tuning, measured);
   }
   Families families() const override { return Families::kOpen; }
-  absl::StatusOr<Program> CompileFamily(absl::Span<const Fragment> fragments,
-                                        absl::Span<const SizePoint> points) override {
+  absl::StatusOr<Program> CompileFamily(absl::Span<const Fragment> fragments, absl::Span<const SizePoint> points,
+                                        bool places) override {
     mlir::MLIRContext context(mlir::MLIRContext::Threading::DISABLED);
     const ImportedFragments imported = ImportFragments(context, fragments);
-    return host::CompileFamily(imported.modules, points, fragments[0].StableKey(), cancelled_);
+    return host::CompileFamily(imported.modules, points, places, fragments[0].StableKey(), cancelled_);
   }
   bool HoldsCalls() const override { return true; }
   bool CanLower(const Call& call) const override { return aten::CanLower(call, /*host_kernels=*/true); }

@@ -104,7 +104,7 @@ absl::StatusOr<std::vector<CompiledKernel>> CompileKernelFamily(const std::vecto
   for (const KernelWriter& at_size : writers) {
     llvm::LLVMContext context;
     llvm::Module module("kernel", context);
-    KernelNumbers numbers;
+    KernelNumbers numbers{.many = true};
     at_size.write(module, numbers);
     asked.push_back(std::move(numbers.asked));
     if (asked.back().size() != asked.front().size()) return differ();
@@ -131,7 +131,7 @@ absl::StatusOr<std::vector<CompiledKernel>> CompileKernelFamily(const std::vecto
   for (size_t i = 0; i < writers.size(); ++i) {
     llvm::LLVMContext context;
     llvm::Module module("kernel", context);
-    KernelNumbers numbers{{}, parameters, open, alike};
+    KernelNumbers numbers{{}, parameters, !alike, open, alike};
     kernels[i].shape = writers[i].write(module, numbers);
     if (alike) kernels[i].parameters = ParametersOf(numbers);
     if (i > 0) {

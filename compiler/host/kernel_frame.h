@@ -19,6 +19,7 @@ namespace tpu::host {
 struct KernelNumbers {
   std::vector<int64_t> asked;   // all that the code asked for, in order
   std::vector<int> parameters;  // of each, which parameter it is; -1, or none told: it is the same for all sizes
+  bool many = false;            // one at which a number is zero has the code of the others
   // Instead, of code at one size: the number that is a parameter, and, where `open_begins`, after it those that `Begin`
   // was asked for.
   std::optional<int64_t> open = {};
@@ -44,6 +45,7 @@ class KernelFrame {
   // The kernel reports a requirement (tpu.require) that does not hold.
   void CheckRequirement(llvm::Value* holds);
 
+  bool many() const { return numbers_.many; }
   llvm::Value* I64(int64_t v);
   // Where something begins: kernels that differ in that alone may share their code.
   llvm::Value* Begin(int64_t v);

@@ -46,13 +46,14 @@ void NestValues::For(Value* begin, Value* end, int64_t step, const Body& body) {
   });
 }
 
-// Inputs count from the first element of each that is read: slices of one value share their code.
+// Inputs count from the first element of each that is read: slices of one value share their code. In code for many sizes
+// from their own first element: each number follows its own place then.
 NestValues::NestValues(LoopNest nest, llvm::Module& module, int64_t prefetch, KernelNumbers& numbers)
     : KernelFrame(module, nest.inputs.size() + nest.outputs.size(), numbers),
       nest_(std::move(nest)),
       prefetch_(prefetch),
       non_temporal_(nest_.outputs.size(), false) {
-  begins_.assign(nest_.inputs.size(), INT64_MAX);
+  begins_.assign(nest_.inputs.size(), numbers.many ? 0 : INT64_MAX);
   for (const NestNode& node : nest_.nodes) {
     if (node.kind == Kind::kLoad) begins_[node.input] = std::min(begins_[node.input], node.index.constant);
   }
@@ -223,7 +224,7 @@ Value* NestValues::Scalar(const Expr& e) {
     sum = sum == nullptr ? term : b_.CreateAdd(sum, term);
   }
   if (sum == nullptr) return I64(e.constant);
-  return e.constant == 0 ? sum : b_.CreateAdd(sum, I64(e.constant));
+  return e.constant == 0 && !many() ? sum : b_.CreateAdd(sum, I64(e.constant));
 }
 
 Value* NestValues::Lanes(const Expr& e) {

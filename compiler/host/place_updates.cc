@@ -74,7 +74,7 @@ bool WritesPart(ir::UpdateSliceOp op, int64_t spread) {
 }
 
 bool WritesSmallPart(ir::UpdateSliceOp op) {
-  return WritesPart(op, op->getParentOfType<mlir::func::FuncOp>()->hasAttr(kOpenSizes) ? kLeastShare : kLeastSpread);
+  return WritesPart(op, HasOpenSizes(op->getParentOfType<mlir::func::FuncOp>()) ? kLeastShare : kLeastSpread);
 }
 
 bool Suits(ir::UpdateSliceOp op) { return WritesSmallPart(op) || (WritesPart(op, 1) && WindowOf(op).sizes.empty()); }

@@ -16,8 +16,13 @@
 
 namespace tpu {
 
-// Attribute of a function that is compiled at several sizes for one program: its own.
+// Attribute of a function that is compiled several times for one program: its sizes, none where only the places change
+// at which windows begin.
 constexpr llvm::StringLiteral kOpenSizes = "tpu.open_sizes";
+inline bool HasOpenSizes(mlir::Operation* function) {
+  auto sizes = function->getAttrOfType<mlir::DenseI64ArrayAttr>(kOpenSizes);
+  return sizes && !sizes.empty();
+}
 
 namespace ir {
 

@@ -202,7 +202,7 @@ struct PrepareDots : mlir::PassWrapper<PrepareDots, mlir::OperationPass<mlir::fu
   void runOnOperation() override {
     llvm::SmallVector<ir::DotOp> dots;
     getOperation().walk([&](ir::DotOp op) { dots.push_back(op); });
-    for (ir::DotOp op : dots) Prepare(op, getOperation()->hasAttr(kOpenSizes));
+    for (ir::DotOp op : dots) Prepare(op, HasOpenSizes(getOperation()));
   }
 };
 

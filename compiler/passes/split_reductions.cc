@@ -113,7 +113,7 @@ struct SplitReductions : mlir::PassWrapper<SplitReductions, mlir::OperationPass<
   llvm::StringRef getArgument() const override { return "split-reductions"; }
   llvm::StringRef getDescription() const override { return "Split long reductions with few results into parts"; }
   void runOnOperation() override {
-    if (getOperation()->hasAttr(kOpenSizes)) return;  // how many parts a size has follows no polynomial
+    if (HasOpenSizes(getOperation())) return;  // how many parts a size has follows no polynomial
     llvm::SmallVector<ir::ReduceOp> reduces;
     getOperation().walk([&](ir::ReduceOp op) { reduces.push_back(op); });
     for (ir::ReduceOp op : reduces) Split(op);

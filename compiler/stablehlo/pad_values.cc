@@ -30,6 +30,10 @@ Tensor PadValues::Number(const Numbers& numbers) {
     Refuse("a number follows no polynomial of the sizes");
     return number = e_.Integer(DType::kInt64, numbers.back());
   }
+  if (polynomial->times != 0) {
+    const Tensor along = sizes_[polynomial->place] * e_.Integer(DType::kInt64, polynomial->times);
+    return number = along + e_.Integer(DType::kInt64, polynomial->terms[0]);
+  }
   for (size_t term = 0; term < polynomial->terms.size(); ++term) {
     if (polynomial->terms[term] == 0) continue;
     Tensor product = e_.Integer(DType::kInt64, polynomial->terms[term]);

@@ -14,7 +14,7 @@
 namespace tpu::host {
 namespace {
 
-constexpr std::string_view kMagic = "TPUFAMI2";
+constexpr std::string_view kMagic = "TPUFAMI3";
 
 // Offsets of temporaries follow no polynomial: they are found anew for each size.
 void ForgetArena(Plan& plan) {
@@ -97,7 +97,7 @@ std::string PlanFamily::Serialize() const {
   out.U64(numbers.size());
   for (const Number& number : numbers) {
     out.U64(number.place);
-    for (int64_t c : number.value.terms) out.I64(c);
+    number.value.Write(out);
   }
   out.String(plan.Serialize());
   return std::string(kMagic) + std::move(out).Take();
@@ -111,11 +111,11 @@ absl::StatusOr<PlanFamily> PlanFamily::Parse(std::string_view bytes) {
   SizeRange& range = family.range;
   range.least = in.I64s();
   range.most = in.I64s();
-  if (range.least.empty() || range.least.size() > 2 || range.most.size() != range.least.size()) return bad();
+  if (range.least.empty() || range.most.size() != range.least.size()) return bad();
   for (uint64_t count = in.Count((1 + Polynomial().terms.size()) * sizeof(int64_t)); count > 0; --count) {
     Number number;
     number.place = static_cast<uint32_t>(in.U64());
-    for (int64_t& c : number.value.terms) c = in.I64();
+    if (!number.value.Read(in, range.least.size())) return bad();
     family.numbers.push_back(number);
   }
   const std::string plan = in.String();

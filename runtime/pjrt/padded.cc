@@ -9,24 +9,22 @@
 namespace tpu::pjrt {
 namespace {
 
-constexpr std::string_view kMagic = "tpu-stablehlo-padded-1\n";
+constexpr std::string_view kMagic = "tpu-stablehlo-padded-2\n";
 
 void Write(ByteWriter& w, const std::vector<PaddedDims>& values) {
   w.U64(values.size());
   for (const PaddedDims& dims : values) {
     w.U64(dims.size());
-    for (const Polynomial& dim : dims) w.I64s(dim.terms);
+    for (const Polynomial& dim : dims) dim.Write(w);
   }
 }
 
-bool Read(ByteReader& r, std::vector<PaddedDims>& values) {
+bool Read(ByteReader& r, std::vector<PaddedDims>& values, size_t sizes) {
   values.resize(r.Count(8));
   for (PaddedDims& dims : values) {
     dims.resize(r.Count(8));
     for (Polynomial& dim : dims) {
-      const std::vector<int64_t> terms = r.I64s();
-      if (terms.size() != dim.terms.size()) return false;
-      std::copy(terms.begin(), terms.end(), dim.terms.begin());
+      if (!dim.Read(r, sizes)) return false;
     }
   }
   return r.ok();
@@ -57,7 +55,7 @@ absl::StatusOr<PaddedModule> PaddedModule::Parse(std::string_view bytes) {
   padded.range.least = r.I64s();
   padded.range.most = r.I64s();
   const size_t sizes = padded.range.most.size();
-  const bool sound = Read(r, padded.inputs) && Read(r, padded.outputs) && r.AtEnd() && sizes >= 1 && sizes <= 2 &&
+  const bool sound = Read(r, padded.inputs, sizes) && Read(r, padded.outputs, sizes) && r.AtEnd() && sizes >= 1 &&
                      padded.range.least.size() == sizes && padded.range.Holds(padded.range.least);
   if (!sound) return bad();
   return padded;

@@ -1,7 +1,8 @@
 """Windows that begin somewhere else at each step: rows of a batch, the next place of a cache."""
 
+import pytest
 import torch
-from helpers import assert_same
+from helpers import EMBEDDED, assert_same
 
 
 def counted(name):
@@ -40,3 +41,58 @@ def test_windows_that_are_written_meet():
     check_steps(
         step, [5, 9, 14, 26, 30, 48, 19, 20, 21, 38, 39, 40, 41, 42, 43], torch.arange(19500.0).reshape(150, 130) / 1e4
     )
+
+
+def test_batches_from_anywhere_run_by_one_program():
+    """Rows of one tensor, drawn at each step: how many programs are compiled does not grow with the steps."""
+    data = torch.arange(3000) % 61
+    weight = torch.linspace(-1, 1, 64 * 8).reshape(64, 8)
+
+    def step(starts, data, weight):
+        tokens = torch.stack([data[i : i + 12] for i in starts])
+        targets = torch.stack([data[i + 1 : i + 13] for i in starts])
+        hidden = torch.nn.functional.embedding(tokens, weight).tanh()
+        loss = torch.nn.functional.cross_entropy((hidden @ weight.T).flatten(0, 1), targets.flatten())
+        weight.mul_(0.99)
+        return loss
+
+    draw = torch.Generator().manual_seed(1)
+    starts = [torch.randint(2980, (4,), generator=draw).tolist() for _ in range(24)]
+    check_steps(step, starts[:8], data, weight)
+    compiles, served = counted("compiles"), counted("sizes_served")
+    check_steps(step, starts[8:] + [[0, 2979, 5, 5], [2987, 0, 1, 2987], [7, 7, 7, 7]], data, weight)
+    assert counted("compiles") - compiles <= 1
+    assert counted("sizes_served") - served >= 16
+
+
+def test_a_cache_that_is_written_at_the_next_place():
+    def step(t, cache, x):
+        cache[:, t] = x * t
+        cache[:, t + 1] += cache[:, t] * 0.5
+        return cache[:, :8].sum(1) + cache[:, t - 1]
+
+    served = counted("sizes_served")
+    check_steps(step, [9, 10, 11, 12, 14, 13, 20, 31, 62, 8, 7, 3, 1], torch.rand(3, 64, 5), torch.rand(3, 5))
+    assert counted("sizes_served") - served >= 5
+
+
+def test_rows_and_columns_that_move_on_their_own():
+    def step(places, x):
+        i, j = places
+        x[i : i + 4] += x[j : j + 4] * 0.5
+        x[:, j % 50 : j % 50 + 3] = x[i, :3].clone()
+        return x[i] * x[j]
+
+    draw = torch.Generator().manual_seed(2)
+    places = [tuple(torch.randint(90, (2,), generator=draw).tolist()) for _ in range(16)]
+    check_steps(step, [*places, (40, 40), (40, 41), (41, 38), (90, 90), (0, 90), (0, 0)], torch.rand(94, 60))
+
+
+@pytest.mark.skipif(EMBEDDED, reason="operations are host kernels there")
+def test_single_windows_share_a_program():
+    x = torch.arange(6000.0, device="tpu").reshape(2000, 3)
+    torch.tpu.synchronize()
+    compiles = counted("compiles")
+    rows = [x[i].clone() for i in range(0, 1999, 7)]
+    assert rows[100].tolist() == [2100, 2101, 2102] and rows[-1].tolist() == [5985, 5986, 5987]
+    assert counted("compiles") - compiles < 20

@@ -56,7 +56,7 @@ absl::Status Joined(const char* text, std::initializer_list<int64_t> places, Joi
 absl::Status OnHost(const char* text, std::initializer_list<int64_t> places) {
   const std::atomic<bool> cancelled = false;
   return Joined(text, places, [&](const auto& modules, const auto& points) {
-    return host::CompileFamily(modules, points, "test", cancelled);
+    return host::CompileFamily(modules, points, /*places=*/true, "test", cancelled);
   });
 }
 

@@ -4,6 +4,7 @@
 #include <map>
 #include <numeric>
 #include <set>
+#include <stdexcept>
 
 #include "gtest/gtest.h"
 #include "tests/unit/jit/call.h"
@@ -211,6 +212,102 @@ TEST_F(FragmentFamilyTest, WhatFollowsNoSizesIsLeftAlone) {
     EXPECT_FALSE(family_.Add(fragment)) << i;
   }
   EXPECT_FALSE(family_.wanted() || family_.ready());
+}
+
+// Windows of `rows` rows of [100, 8] elements, the first of them at these elements.
+Fragment WindowsAt(const std::vector<int64_t>& begins, int64_t rows = 4) {
+  const TensorType base{DType::kFloat32, {100, 8}}, window{DType::kFloat32, {rows, 8}};
+  Fragment fragment;
+  fragment.inputs = {{base, false}};
+  for (const int64_t begin : begins) {
+    auto call = MakeCall("tpu::view", 1, base);
+    call->results = {window};
+    call->value_types.clear();
+    call->arguments.resize(4);
+    call->arguments[0].kind = CallArgument::Kind::kTensor;
+    call->arguments[1].attribute = std::vector<int64_t>{rows, 8};
+    call->arguments[2].attribute = std::vector<int64_t>{8, 1};
+    call->arguments[3].attribute = begin;
+    fragment.nodes.push_back({call, fragment.num_results, fragment.num_results});
+    fragment.operands.push_back(InputId(0));
+    fragment.outputs.push_back(static_cast<ValueId>(fragment.num_results++));
+  }
+  return fragment;
+}
+
+class FamilyOfPlacesTest : public testing::TestWithParam<Families> {
+ protected:
+  bool Adds(const std::vector<int64_t>& begins) { return family_.Add(WindowsAt(begins)); }
+  // Adds those of which the last makes it ask, and serves that.
+  FragmentFamily::Order OrderAfter(std::initializer_list<std::vector<int64_t>> begins) {
+    for (const auto& b : begins) EXPECT_EQ(Adds(b), &b == begins.end() - 1) << b[0];
+    auto order = family_.Take();
+    if (!order) throw std::runtime_error("nothing to make");
+    std::vector<std::unique_ptr<ExecutableFamily>> programs;
+    programs.push_back(std::make_unique<Echo>(&asked_));
+    family_.Set(*order, std::move(programs));
+    return *std::move(order);
+  }
+  // At which places it would run; none: by no program of the family.
+  SizePoint Places(const std::vector<int64_t>& begins, int64_t rows = 4) {
+    asked_.clear();
+    family_.At(WindowsAt(begins, rows), 0);
+    return asked_.empty() ? SizePoint() : asked_[0];
+  }
+
+  FragmentFamily family_{WindowsAt({0, 0, 0}), GetParam()};
+  std::vector<SizePoint> asked_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Kinds, FamilyOfPlacesTest,
+                         testing::Values(Families::kNone, Families::kOpen, Families::kPadded));
+
+TEST_P(FamilyOfPlacesTest, EachMovesOnItsOwnFromRowToRow) {
+  const auto order = OrderAfter({{80, 8, 80}, {320, 48, 320}, {16, 720, 16}, {160, 400, 160}});
+  EXPECT_TRUE(order.places);
+  EXPECT_EQ(order.points[0], (SizePoint{10, 1}));  // the third goes with the first
+  EXPECT_EQ(order.range.least, (SizePoint{0, 1}));
+  EXPECT_EQ(order.range.most, (SizePoint{96, 90}));
+  EXPECT_EQ(Places({0, 8, 0}), (SizePoint{0, 1}));
+  EXPECT_EQ(Places({768, 400, 768}), (SizePoint{96, 50}));
+  EXPECT_EQ(Places({80, 80, 80}), (SizePoint{10, 10}));
+  EXPECT_EQ(Places({768, 400, 760}), SizePoint());  // the third elsewhere
+  EXPECT_EQ(Places({84, 400, 84}), SizePoint());    // in the middle of a row
+  EXPECT_EQ(Places({80, 80, 80}, 3), SizePoint());  // another size
+  EXPECT_FALSE(Adds({240, 88, 240}));
+}
+
+TEST_P(FamilyOfPlacesTest, OneThatGoesAheadKeepsTheOthersWithinReach) {
+  const auto order = OrderAfter({{8, 40, 0}, {16, 48, 0}, {24, 56, 0}, {32, 64, 0}});
+  EXPECT_EQ(order.range.least, SizePoint{0});
+  EXPECT_EQ(order.range.most, SizePoint{92});
+  EXPECT_EQ(Places({0, 32, 0}), SizePoint{0});
+  EXPECT_EQ(Places({736, 768, 0}), SizePoint{92});
+  EXPECT_EQ(Places({736, 768, 8}), SizePoint());
+}
+
+TEST_P(FamilyOfPlacesTest, AlongARowTheyStayInIt) {
+  FragmentFamily family(WindowsAt({0}), GetParam());
+  const auto columns = [](int64_t begin) {
+    Fragment f = WindowsAt({begin});
+    auto call = std::make_shared<Call>(*f.nodes[0].call);
+    call->arguments[1].attribute = std::vector<int64_t>{100, 2};
+    call->results = {{DType::kFloat32, {100, 2}}};
+    f.nodes[0].call = call;
+    return f;
+  };
+  for (const int64_t begin : {1, 4, 2}) EXPECT_FALSE(family.Add(columns(begin)));
+  ASSERT_TRUE(family.Add(columns(3)));
+  const auto order = family.Take();
+  ASSERT_TRUE(order);
+  EXPECT_EQ(order->range.least, SizePoint{0});
+  EXPECT_EQ(order->range.most, SizePoint{6});
+}
+
+TEST_P(FamilyOfPlacesTest, AroundTheEndsOfRowsTheyGoAnywhere) {
+  const auto order = OrderAfter({{4, 0, 0}, {13, 0, 0}, {30, 0, 0}, {7, 0, 0}});
+  EXPECT_EQ(order.range.least, SizePoint{0});
+  EXPECT_EQ(order.range.most, SizePoint{768});
 }
 
 }  // namespace

@@ -61,6 +61,30 @@ TEST(Polynomial, RefusesWhatIsNone) {
       Polynomial::Through(three, ValuesOf(Of({2, -1, 4}), three)));  // on some parabola three points always are
 }
 
+TEST(Polynomial, FollowsOneOfManyPlaces) {
+  const SizePoint points[] = {{3, 50, 7, 900}, {14, 20, 7, 300}, {5, 80, 9, 301}, {40, 0, 1, 0}};
+  for (const auto& [fixed, place, times] : {std::tuple{8, 0, 4}, {0, 1, -3}, {-5, 2, 1}, {1 << 30, 3, 1 << 16}}) {
+    std::vector<int64_t> values;
+    for (const SizePoint& point : points) values.push_back(fixed + times * point[place]);
+    const auto p = Polynomial::Through(points, values);
+    ASSERT_TRUE(p);
+    EXPECT_FALSE(p->fixed());
+    const SizePoint other{17, 19, 23, 29};
+    EXPECT_EQ(p->At(other), fixed + times * other[place]);
+    ByteWriter out;
+    p->Write(out);
+    const std::string bytes = std::move(out).Take();
+    Polynomial again;
+    ByteReader in(bytes), few(bytes);
+    EXPECT_TRUE(again.Read(in, 4) && again == *p);
+    EXPECT_EQ(again.Read(few, place), false);  // of fewer places it is none
+  }
+  EXPECT_FALSE(Polynomial::Through(points, {53, 34, 85, 40}));    // the sum of two
+  EXPECT_FALSE(Polynomial::Through(points, {1, 7, 2, 20}));       // half of one
+  EXPECT_FALSE(Polynomial::Through(points, {9, 196, 25, 1600}));  // a square
+  EXPECT_TRUE(Polynomial::Through(points, {6, 6, 6, 6})->fixed());
+}
+
 TEST(Polynomial, RefusesWhatFollowsTwoSizesOtherwise) {
   const std::vector<SizePoint> grid = EachWithEach({3, 5, 34, 127}, {7, 11, 26, 241});
   const auto refuses = [&](auto number) {
