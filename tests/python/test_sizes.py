@@ -119,6 +119,21 @@ def test_what_divides_some_sizes_is_not_taken_for_all():
     run_at(joined, (21, 33, 45, 57, 22, 36, 48, 128), rtol=1e-4, atol=1e-5)  # odd ones are seen first
 
 
+def test_what_is_left_of_some_sizes_is_not_left_of_all():
+    """Shifts and places modulo two, in programs whose numbers are multiples of one size."""
+
+    def turned(size, device):
+        x = values(2, 5, device=device)
+        return torch.roll(x, size, 0) * 2, x[:, 0].expand(100, 2).reshape(-1)[size : size + 40] + 1
+
+    def period(size, device):
+        x = values(2, device=device).repeat(100)
+        return torch.roll(x[:size], 1) + values(size, device=device)
+
+    run_at(turned, (*SIZES, *range(10, 30)))
+    run_at(period, (*SIZES, *range(10, 30)))
+
+
 def test_squares():
     def scores(size, device):
         x = values(2, size, 4, device=device)
