@@ -27,6 +27,8 @@ from torch_tpu._numbers import DECOMPOSITIONS
 # Their plain implementations call their graphs with ordinary tensors, so that anything callable may stand in.
 _CONTROL_FLOW = {"cond", "while_loop", "while_loop_stack_output", "scan", "map_impl", "invoke_subgraph"}
 
+_BY_PLACE = {torch.ops.aten.as_strided, torch.ops.aten.as_strided_copy, torch.ops.aten.as_strided_scatter}
+
 
 def tpu(gm, example_inputs, *, mode=None, options=None):
     """The backend, found by the entry point `torch_dynamo_backends`. Torch's modes ask for what is done anyway."""
@@ -343,6 +345,22 @@ def _argument(node, name):
     return given.get(name)
 
 
+def _counts_from_storage(node):
+    """Whether it says where it reads or writes an input by a place in that one's storage."""
+    if node.target.overloadpacket not in _BY_PLACE or _argument(node, "storage_offset") is None:
+        return False
+    x = node.args[0]
+    while x.op == "call_function" and _lies_as_its_source(x.target):
+        x = x.args[0]
+    return x.op == "placeholder"
+
+
+def _lies_as_its_source(target):
+    if target in (operator.getitem, torch.ops.aten.as_strided_scatter.default):
+        return True
+    return isinstance(target, torch._ops.OpOverload) and any(r.alias_info for r in target._schema.returns)
+
+
 def _stays_python(node, made, operands):
     target = node.target
     if not isinstance(target, torch._ops.OperatorBase):
@@ -351,8 +369,8 @@ def _stays_python(node, made, operands):
         return target is not torch._prims.rng_prims.graphsafe_run_with_rng_state
     if target.namespace not in ("aten", "prims") or _depends_on_data(node):
         return True
-    if target.overloadpacket is torch.ops.aten.set_:
-        return True  # a capture knows of what inputs hold, and not which storages they are over
+    if target.overloadpacket is torch.ops.aten.set_ or _counts_from_storage(node):
+        return True  # a capture knows of what inputs hold, and not which storages they are over, nor where in them
     if operands and not target._schema.returns and not target._schema.is_mutable:
         return True  # assertions read what they assert
     if _argument(node, "check_errors"):

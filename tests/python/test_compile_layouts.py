@@ -125,3 +125,23 @@ def test_gradients_that_would_follow_a_later_write_are_refused(written):
             (w if written == "weight" else y).add_(1)
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             loss.backward()
+
+
+PLACES = {
+    "read": lambda x: x.as_strided((3,), (1,), 12) * 2,
+    "read, of a view": lambda x: x.view(4, 5)[1:].as_strided((3,), (2,), 12) * 2,
+    "written": lambda x: (x.as_strided((3,), (1,), 12).add_(5), x.view(4, 5).sum(1))[1],
+    "read once written": lambda x: (
+        torch.as_strided_scatter(x, x[:3] * 7, (3,), (1,), 12).as_strided((4,), (3,), 10) + 1
+    ),
+}
+
+
+@pytest.mark.parametrize("use", PLACES)
+def test_places_in_storages(use):
+    """Inputs begin somewhere in theirs, elsewhere at each call."""
+    there = compiled(PLACES[use])
+    for begin in (2, 0, 10, 5):
+        here, values = torch.arange(40.0), torch.arange(40.0, device="tpu")
+        expected = PLACES[use](here[begin : begin + 20])
+        assert_same((expected, here), (there(values[begin : begin + 20]), values))
