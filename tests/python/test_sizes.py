@@ -134,6 +134,17 @@ def test_what_is_left_of_some_sizes_is_not_left_of_all():
     run_at(period, (*SIZES, *range(10, 30)))
 
 
+def test_sizes_that_there_is_no_such_call_of():
+    """A program for many is tried beyond them, where fewer rows of values than of places are scattered."""
+
+    def parts(size, device):
+        x = values(60, 8, device=device)
+        rows = (torch.arange(size * 8, device=device) % 9).reshape(size, 8)
+        return torch.zeros(60, 9, device=device).scatter_add(1, rows, x), x.topk(size, 0)[0] * 2
+
+    run_at(parts, (20, 33, 47, 57, 51, 60, 21))
+
+
 def test_squares():
     def scores(size, device):
         x = values(2, size, 4, device=device)
