@@ -37,6 +37,17 @@ Tensor Compare(CompareKind kind, Tensor a, Tensor b) {
   return a.emitter().Make<CompareOp>(a.emitter().Type(DType::kBool, a.dims()), kind, a.value(), b.value());
 }
 
+// The dims of x with one element for each place of the window.
+Shape PlacesOf(const Window& w, Tensor x) {
+  Shape dims(x.dims());
+  for (size_t i = 0; i < w.window.size(); ++i) {
+    int64_t& size = dims[dims.size() - w.window.size() + i];
+    const int64_t span = w.dilation[i] * (w.window[i] - 1) + 1;
+    size = std::max<int64_t>((w.low[i] + size + w.high[i] - span) / std::max<int64_t>(w.strides[i], 1) + 1, 0);
+  }
+  return dims;
+}
+
 Tensor Like(Tensor x, double value) { return x.emitter().Constant(x.dtype(), value, x.dims()); }
 
 }  // namespace
@@ -189,15 +200,13 @@ Tensor Unsqueeze(Tensor x, int64_t dim) {
   return Reshape(x, dims);
 }
 
+// Where numbers decide whether there is such a value, its type is said rather than inferred: what is tried at sizes
+// that there is no such call of is rejected by the verifier, and inferring it would end the process.
 Tensor Slice(Tensor x, Ints start, Ints limit, Ints stride) {
-  bool inside = true;
   Shape dims;
   for (int64_t d = 0; d < x.rank(); ++d) {
-    inside &= start[d] >= 0 && start[d] <= limit[d] && limit[d] <= x.size(d);
-    dims.push_back(std::max<int64_t>((limit[d] - start[d] + stride[d] - 1) / stride[d], 0));
+    dims.push_back(std::max<int64_t>((limit[d] - start[d] + stride[d] - 1) / std::max<int64_t>(stride[d], 1), 0));
   }
-  if (inside) return x.emitter().Make<SliceOp>(x.value(), start, limit, stride);
-  // As where a call is tried at sizes that there is no such call of: the verifier rejects it.
   return x.emitter().Make<SliceOp>(x.emitter().Type(x.dtype(), dims), x.value(), start, limit, stride);
 }
 
@@ -218,7 +227,12 @@ Tensor Reverse(Tensor x, Ints dims) {
 }
 
 Tensor Pad(Tensor x, Tensor value, Ints low, Ints high, Ints interior) {
-  return x.emitter().Make<PadOp>(x.value(), value.value(), low, high, interior);
+  Shape dims;
+  for (int64_t d = 0; d < x.rank(); ++d) {
+    const int64_t between = std::max<int64_t>(x.size(d) - 1, 0) * interior[d];
+    dims.push_back(std::max<int64_t>(low[d] + x.size(d) + between + high[d], 0));
+  }
+  return x.emitter().Make<PadOp>(x.emitter().Type(x.dtype(), dims), x.value(), value.value(), low, high, interior);
 }
 Tensor Pad(Tensor x, double value, Ints low, Ints high) {
   return Pad(x, x.emitter().Constant(x.dtype(), value), low, high, Shape(x.rank(), 0));
@@ -248,10 +262,12 @@ Tensor ArgReduce(ExtremumKind kind, Tensor x, int64_t dim) {
 }
 Tensor Scan(ReduceKind kind, Tensor x, int64_t dim) { return x.emitter().Make<ScanOp>(x.type(), kind, x.value(), dim); }
 Tensor WindowReduce(ReduceKind kind, Tensor x, const Window& w) {
-  return x.emitter().Make<WindowReduceOp>(kind, x.value(), w.window, w.strides, w.dilation, w.low, w.high);
+  return x.emitter().Make<WindowReduceOp>(x.emitter().Type(x.dtype(), PlacesOf(w, x)), kind, x.value(), w.window,
+                                          w.strides, w.dilation, w.low, w.high);
 }
 Tensor WindowArgReduce(ExtremumKind kind, Tensor x, const Window& w) {
-  return x.emitter().Make<WindowArgReduceOp>(kind, x.value(), w.window, w.strides, w.dilation, w.low, w.high);
+  return x.emitter().Make<WindowArgReduceOp>(x.emitter().Type(DType::kInt64, PlacesOf(w, x)), kind, x.value(), w.window,
+                                             w.strides, w.dilation, w.low, w.high);
 }
 
 std::pair<Tensor, Tensor> Sort(Tensor x, int64_t dim, bool descending) {

@@ -135,14 +135,21 @@ def test_what_is_left_of_some_sizes_is_not_left_of_all():
 
 
 def test_sizes_that_there_is_no_such_call_of():
-    """A program for many is tried beyond them, where fewer rows of values than of places are scattered."""
+    """A program for many is tried beyond them: with fewer rows of values than of places, windows larger than images."""
 
     def parts(size, device):
         x = values(60, 8, device=device)
         rows = (torch.arange(size * 8, device=device) % 9).reshape(size, 8)
         return torch.zeros(60, 9, device=device).scatter_add(1, rows, x), x.topk(size, 0)[0] * 2
 
+    def windows(size, device):
+        x = values(8, 60, device=device)
+        columns = F.unfold(x.reshape(1, 1, 8, 60), (2, size), stride=(2, 100)) * 2
+        pooled = F.avg_pool1d(x, size, 100, padding=size // 2, ceil_mode=True)
+        return F.fold(columns, (8, 60), (2, size), stride=(2, 100)), pooled
+
     run_at(parts, (20, 33, 47, 57, 51, 60, 21))
+    run_at(windows, (3, 57, 30, 5, 41, 11, 50, 20, 60))
 
 
 def test_squares():
