@@ -30,26 +30,31 @@ bool IsPrime(int64_t n) {
   return n > 1;
 }
 
-// Some numbers are sums of terms of different powers of one of the sizes, of its square among them.
-bool AddsToSquares(size_t size, absl::Span<const Polynomial> numbers) {
-  return std::any_of(numbers.begin(), numbers.end(), [&](const Polynomial& number) {
+// Of which some values of a size are made, beside primes: 2, for remainders of sums; 3 where there are squares, which
+// are 1 beyond a multiple of 3 at all primes; of one value alone where no number is a sum of squares and others.
+std::vector<int64_t> FactorsFor(size_t size, absl::Span<const Polynomial> numbers) {
+  bool squares = false, summed = false;
+  for (const Polynomial& number : numbers) {
     bool power[Polynomial::kPowers] = {};
     for (size_t term = 0; term < number.terms.size(); ++term) {
       if (number.terms[term] != 0) power[size == 0 ? term % Polynomial::kPowers : term / Polynomial::kPowers] = true;
     }
-    return power[2] && (power[0] || power[1]);
-  });
+    squares |= power[2];
+    summed |= power[2] && (power[0] || power[1]);
+  }
+  if (summed) return {2, 3};
+  return {squares ? 6 : 2};
 }
 
 // Values of one size such that whatever divides a number of the program at all of them divides it always, and that have
 // few divisors otherwise, so that nothing is divided by chance. Numbers k * size and k * size^2: primes do. With
 // k * size + c, and for remainders (a shift, modulo what is shifted), also where no number of the fragment is such a
-// sum: differences without a common divisor, for which twice a prime is among them; with squares also three times a
-// prime, for what divides by three. What divides a number that follows two sizes, at all pairs of such values,
-// divides it always, too: first all its values along the one, then along the other. None is made of a prime in `taken`.
+// sum: differences without a common divisor, for which primes times `factors` are among them. What divides a number
+// that follows two sizes, at all pairs of such values, divides it always, too: first all its values along the one, then
+// along the other. None is made of a prime in `taken`.
 // At least four, which tell a square from what is none. The first is not above `least` where there is one, the last the
 // greatest prime not above `most`. Nothing: there are none.
-std::optional<std::vector<int64_t>> SizesBetween(int64_t least, int64_t most, bool sums_of_squares,
+std::optional<std::vector<int64_t>> SizesBetween(int64_t least, int64_t most, absl::Span<const int64_t> factors,
                                                  std::vector<int64_t>& taken) {
   const auto free = [&](int64_t n) { return IsPrime(n) && std::find(taken.begin(), taken.end(), n) == taken.end(); };
   int64_t first = std::max(least, kLeastSize);
@@ -60,12 +65,11 @@ std::optional<std::vector<int64_t>> SizesBetween(int64_t least, int64_t most, bo
   int64_t last = most;
   while (last > second && !free(last)) --last;
   std::vector<int64_t> sizes{first, second}, primes{first, second, last};
-  for (const int64_t times : {2, sums_of_squares ? 3 : 0}) {
-    if (times == 0) continue;
+  for (const int64_t times : factors) {
     const int64_t after = sizes.back();
     const auto fits = [&](int64_t prime) {
       return prime * times > after && free(prime) && std::find(primes.begin(), primes.end(), prime) == primes.end() &&
-             (times != 2 || std::gcd(std::gcd(prime * times - first, second - first), last - first) == 1);
+             (times != factors[0] || std::gcd(std::gcd(prime * times - first, second - first), last - first) == 1);
     };
     int64_t prime = std::max((after + last) / 2, after + 1) / times;
     while (prime * times < last && !fits(prime)) ++prime;
@@ -416,7 +420,7 @@ std::optional<FragmentFamily::Order> FragmentFamily::OrderFor(const SizePoint& l
     }
     const std::optional<std::vector<int64_t>> values =
         kind_ == Families::kPadded ? SizesUpTo(least[d], reach, taken)
-                                   : SizesBetween(least[d], reach, AddsToSquares(d, wanted_->numbers), taken);
+                                   : SizesBetween(least[d], reach, FactorsFor(d, wanted_->numbers), taken);
     if (!values) return std::nullopt;
     order.range.least.push_back(values->front());
     order.range.most.push_back(values->back());
