@@ -85,6 +85,17 @@ def test_too_much_memory_raises_with_the_numbers_and_goes_on():
     )
 
 
+def test_what_is_empty_takes_memory_when_it_is_written():
+    before = torch.tpu.memory_allocated()
+    made = [torch.empty(1 << 40, device="tpu") for _ in range(3)]
+    assert torch.tpu.memory_allocated() == before
+    with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate 4096.00 GiB"):
+        made[0].fill_(1)[0].item()
+    with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate 4096.00 GiB"):
+        made[1].sum().item()
+    assert torch.ones(3, device="tpu").sum().item() == 3
+
+
 @pytest.mark.embedded_only(reason="a plugin fills new memory beside what is there; its share: conformance/device_test")
 def test_a_share_of_the_memory():
     run_python(
