@@ -89,9 +89,9 @@ def test_what_is_empty_takes_memory_when_it_is_written():
     before = torch.tpu.memory_allocated()
     made = [torch.empty(1 << 40, device="tpu") for _ in range(3)]
     assert torch.tpu.memory_allocated() == before
-    with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate 4096.00 GiB"):
+    with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate 4096"):
         made[0].fill_(1)[0].item()
-    with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate 4096.00 GiB"):
+    with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate 4096"):
         made[1].sum().item()
     assert torch.ones(3, device="tpu").sum().item() == 3
 
