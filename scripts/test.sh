@@ -26,7 +26,7 @@ part "core: unit and text tests" 600 ctest --test-dir build --output-on-failure 
 [ "$kind" = full ] || part_beside "python on the CPU plugin, some" 2400 "${on_plugin[@]}" "$python" -m pytest \
   tests/python/test_reached_ops.py \
   tests/python/test_{autograd,complex,distances,errors,failures,fragments,lowered_operators,matrices,memory}.py \
-  tests/python/test_{optimizers,padded_sizes,random,ranks,signatures,sizes,streams}.py \
+  tests/python/test_{offsets,optimizers,padded_sizes,random,ranks,signatures,sizes,streams}.py \
   "tests/python/test_views.py::test_random_programs[0]"
 part "python" 1800 bash -o pipefail -c '"$0" -m pytest tests/python | tee build/pytest.log' "$python"
 part "distributed" 900 "$python" -m pytest tests/distributed

@@ -14,7 +14,9 @@ pytestmark = pytest.mark.skipif(
 
 # What every script begins with: run(function) calls function(rank, device) as every rank of torch.distributed.
 RANKS = """
-    import datetime, threading, traceback
+    import datetime, faulthandler, threading, traceback
+
+    faulthandler.dump_traceback_later(150, exit=True)  # says where it hangs, before its test gives it up
     import torch, torch.distributed as dist
     from torch.testing._internal.distributed.multi_threaded_pg import _install_threaded_pg
 
