@@ -5,7 +5,8 @@ python tests/soak.py --seconds 60 [--seed N]
 Every program is a dozen random operations on a few tensors, with views, in-place writes, reads in the middle and,
 sometimes, a backward pass; it runs on the CPU once and on `tpu` several times, so that it is seen op by op, followed,
 compiled and, where nothing of it waits for a value, as a graph that is captured and replayed. Some run at many
-lengths, a new one each time, with others in between, so that one program is made for all of them. Fails on a value
+lengths, or with windows at many places, new ones each time, with others in between, so that one program is made for all
+of them. Fails on a value
 that differs, on memory that grows, on a program that takes longer than a minute, and when programs for many sizes
 served hardly any length. Prints a line every ten seconds; the seed in it repeats the run.
 
@@ -39,6 +40,7 @@ INTEGERS = torch.int64, torch.int32, torch.uint8
 TOLERANCE = {torch.float32: 2e-3, torch.float64: 1e-9, torch.bfloat16: 6e-2}
 ERRORS = {torch.float32: 30, torch.bfloat16: 2}
 NEAR = {torch.float32: 1e-5, torch.float64: 1e-12, torch.bfloat16: 3e-2}
+PLACE = 64  # from one place of a window to the next, in the number that is drawn for it
 CHANGING_SHARE = 0.2  # of the runs
 GRAPH_SHARE = 0.3  # of those that may be captured
 CHANGING_AT_ONCE = 8  # programs
@@ -103,6 +105,36 @@ def write(x, other, number, scalar):
             target.copy_(one_number(other))
         case 3:
             target.add_(target.clone(), alpha=2)
+    return x + 0
+
+
+def places(x, number):
+    """Where two windows of some rows begin, and how many rows: the number decides, and Program.moved changes it."""
+    rows = min(x.shape[0], 1 + number % 3)
+    begins = x.shape[0] - rows + 1
+    return number // PLACE % begins, number // (7 * PLACE) % begins, rows
+
+
+def window(x, other, number, scalar):
+    first, second, rows = places(x, number)
+    a, b = x[first : first + rows], x[second : second + rows]
+    return (a + b, torch.cat((b, a)), a * 2, torch.cat((a, a[:, :1].expand_as(b) - b)))[number // 3 % 4]
+
+
+def rewrite(x, other, number, scalar):
+    first, second, rows = places(x, number)
+    target, source = x[first : first + rows], x[second : second + rows]
+    match number // 3 % 4:
+        case 0:
+            target.copy_(source.clone())
+        case 1:
+            target.fill_(int(scalar * 4))
+            return source + 0
+        case 2:
+            target.add_(source.clone())
+            source.mul_(2)
+        case 3:
+            target.t()[:1] = one_number(other)
     return x + 0
 
 
@@ -192,6 +224,8 @@ OPERATIONS = {
     "reduce": (10, reduce, "f"),
     "view": (15, view, "fi"),
     "write": (12, write, "fi"),
+    "window": (10, window, "fi"),
+    "rewrite": (8, rewrite, "fi"),
     "matmul": (8, matmul, "f"),
     "indexing": (8, indexing, "fi"),
     "normalize": (8, normalize, "f"),
@@ -212,7 +246,7 @@ class Program:
         self.has_nan = self.dtype.is_floating_point and not self.backward and rng.random() < 0.1
         kind = "f" if self.dtype.is_floating_point else "i"
         # The CPU's attention loses some NaN, and what is written over has no gradient.
-        left_out = ("attention",) if self.has_nan else ("write",) if self.backward else ()
+        left_out = ("attention",) if self.has_nan else ("write", "rewrite") if self.backward else ()
         names = [n for n, (_, _, kinds) in OPERATIONS.items() if kind in kinds and n not in left_out]
         weights = [OPERATIONS[n][0] for n in names]
         self.steps = [
@@ -230,6 +264,15 @@ class Program:
         """The same operations on longer or shorter tensors."""
         other = copy.copy(self)
         other.shape = length, self.shape[1]
+        return other
+
+    def moved(self, to):
+        """The same operations on windows elsewhere."""
+        other = copy.copy(self)
+        other.shape = 61, self.shape[1]
+        other.steps = [
+            (n, f, number + (n in ("window", "rewrite")) * to * PLACE, *rest) for n, f, number, *rest in self.steps
+        ]
         return other
 
     def __str__(self):
@@ -360,15 +403,17 @@ def main():
     start = told = time.monotonic()
     programs, changed, unclear, base = 0, 0, 0, None
     pool = []
-    changing = [(None, [])] * CHANGING_AT_ONCE  # a program and the lengths it has yet to run at
+    changing = [(None, [])] * CHANGING_AT_ONCE  # the program at a length, or a place, and those it has yet to run at
     while (elapsed := time.monotonic() - start) < arguments.seconds:
         faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
         if rng.random() < CHANGING_SHARE:
             turn = rng.randrange(CHANGING_AT_ONCE)
             if not changing[turn][1]:
                 step = rng.choice((1, 1, 1, 2, 8))
-                changing[turn] = Program(rng), [n * step for n in rng.sample(range(2, 150), LENGTHS)]
-            program = changing[turn][0].at(changing[turn][1].pop())
+                program = Program(rng)
+                change = rng.choice((program.at, program.moved))
+                changing[turn] = change, [n * step for n in rng.sample(range(2, 150), LENGTHS)]
+            program = changing[turn][0](changing[turn][1].pop())
             expected = Expected(program)
             changed += 1
         else:
@@ -397,8 +442,9 @@ def main():
         if time.monotonic() - told > 10:
             told = time.monotonic()
             print(
-                f"seed {arguments.seed}: {elapsed:.0f} s, {programs} programs, {changed} of them at changing lengths, "
-                f"{c['graph_replays']} replays of graphs, {unclear} where rounding decides; {resident_mib():.0f} MiB, "
+                f"seed {arguments.seed}: {elapsed:.0f} s, {programs} programs, {changed} of them at changing lengths "
+                f"or places, {c['graph_replays']} replays of graphs, {unclear} where rounding decides; "
+                f"{resident_mib():.0f} MiB, "
                 f"{c['inferences']} signatures; launches: "
                 f"{c['launches_tier0']} op by op, {c['launches_tier1']} compiled; "
                 f"{c['sizes_served']} fragments by programs for many sizes",
@@ -412,10 +458,12 @@ def main():
         if now - before > allowed:
             sys.exit(f"resident memory grew from {before:.0f} to {now:.0f} MiB, where {allowed:.0f} more are explained")
     if c["sizes_served"] < changed * SERVED_SHARE and not os.environ.get("TORCH_TPU_PLUGIN"):
-        sys.exit(f"of {changed} runs at changing lengths, programs for many sizes served {c['sizes_served']} fragments")
+        sys.exit(
+            f"of {changed} runs at changing lengths or places, programs for many served {c['sizes_served']} fragments"
+        )
     if c["compile_failures"]:
         sys.exit(f"fragments that do not compile: {torch.tpu.explain()}")
-    print(f"{programs} programs, {changed} of them at changing lengths, none wrong; {unclear} not compared")
+    print(f"{programs} programs, {changed} of them at changing lengths or places, none wrong; {unclear} not compared")
 
 
 if __name__ == "__main__":
