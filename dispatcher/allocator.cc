@@ -98,13 +98,16 @@ class Allocator final : public c10::DeviceAllocator {
 // makes: where half of the memory is taken and they have taken a sixteenth of it, their stream runs that first. By
 // device: their bytes since.
 constexpr int64_t kShareAhead = 16;
+constexpr int64_t kLeastAhead = 1 << 20;  // before the device, a plugin perhaps, is asked
 std::array<std::atomic<int64_t>, kMostDevices> ahead{};
 
 void MakeNoMoreAhead(Stream& stream, int device, int64_t bytes) {
-  const MemoryStats stats = Engine::Get().device(device).memory_stats();
   const int64_t made = ahead[device] += bytes;
-  if (stats.allocated_bytes + bytes <= stats.allowed_bytes / 2 || made <= stats.allowed_bytes / kShareAhead) return;
-  if (Stream::Running() != nullptr) return;
+  if (made < kLeastAhead) return;
+  const MemoryStats stats = Engine::Get().device(device).memory_stats();
+  const bool room = stats.allocated_bytes + bytes <= stats.allowed_bytes / 2;
+  if (room) ahead[device] = 0;
+  if (room || made <= stats.allowed_bytes / kShareAhead || Stream::Running() != nullptr) return;
   Engine::Get().SynchronizeStream(stream);
   ahead[device] = bytes;
 }

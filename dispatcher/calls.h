@@ -97,6 +97,7 @@ struct Operator {
   bool seeded = false;            // tagged nondeterministic_seeded
   bool data_dependent = false;    // tagged dynamic_output_shape or data_dependent_output
   bool structured = false;        // IsStructured
+  bool for_each = false;          // IsForEach
   bool pointwise = false;         // tagged so, or its functional form
   bool any_strides = false;       // the CPU's kernel takes operands of any strides for certain
   int dtype = -1;                 // the argument that names the type to compute in, where there may be one

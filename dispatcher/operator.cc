@@ -155,6 +155,7 @@ Operator::Operator(const c10::OperatorHandle& handle) : op(handle), recorded(han
   data_dependent = op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output);
   // What sizes its out= tensors itself would be believed to have done so, but for kernels of ours.
   structured = (out.empty() || op.hasKernelForDispatchKey(c10::DispatchKey::PrivateUse3)) && IsStructured(op);
+  for_each = IsForEach(name);
   pointwise = recorded.hasTag(at::Tag::pointwise);
   any_strides = pointwise || recorded.hasTag(at::Tag::reduction) || HasStructuredKernel(op);
   // Numbers alone decide the shape of arange's result.

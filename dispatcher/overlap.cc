@@ -142,10 +142,8 @@ Overlaps FindOverlaps(const Operator& op, at::ArrayRef<c10::IValue> arguments) {
   return overlaps;
 }
 
-bool IsForEach(std::string_view name) { return name.starts_with("aten::_foreach_"); }
-
 void CountWrite(const Operator& op, const at::Tensor& written) {
-  if (op.out.empty() && IsForEach(op.name)) written.unsafeGetTensorImpl()->bump_version();
+  if (op.out.empty() && op.for_each) written.unsafeGetTensorImpl()->bump_version();
 }
 
 bool ReadsWhatItWrote(const Operator& op, at::ArrayRef<c10::IValue> arguments) {

@@ -7,7 +7,6 @@
 #include <ATen/core/stack.h>
 
 #include <cstdint>
-#include <string_view>
 
 #include "absl/container/inlined_vector.h"
 #include "dispatcher/calls.h"
@@ -29,9 +28,6 @@ struct Overlap {
 using Overlaps = absl::InlinedVector<Overlap, 2>;
 
 Overlaps FindOverlaps(const Operator& op, at::ArrayRef<c10::IValue> arguments);
-
-// Whether the operator of this name does the same for each tensor of its lists, one after the other: _foreach_add.
-bool IsForEach(std::string_view name);
 
 // Tells autograd that the operator has written the tensor. It sees that itself but for lists.
 void CountWrite(const Operator& op, const at::Tensor& written);

@@ -153,7 +153,7 @@ void Record(Operator& op, torch::jit::Stack* stack) {
     if (op.name.starts_with("aten::")) CheckOneDevice(op.op, arguments);
     return RunNow(op, *stack);
   }
-  if (IsForEach(op.name) && OnSeveralDevices(op, arguments)) {  // one by one, as PyTorch takes lists on the CPU
+  if (op.for_each && OnSeveralDevices(op, arguments)) {  // one by one, as PyTorch takes lists on the CPU
     return op.op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
   }
   while (true) {

@@ -18,7 +18,6 @@
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
-#include "dispatcher/overlap.h"
 #include "dispatcher/storage.h"
 #include "dispatcher/streams.h"
 
@@ -69,6 +68,8 @@ bool HasStructuredKernel(const c10::OperatorHandle& op) {
   return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional) &&
          op.hasKernelForDispatchKey(c10::DispatchKey::CPU);
 }
+
+bool IsForEach(std::string_view name) { return name.starts_with("aten::_foreach_"); }
 
 bool IsStructured(const c10::OperatorHandle& op) {
   using Key = c10::DispatchKey;

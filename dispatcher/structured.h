@@ -10,6 +10,7 @@
 #include <ATen/core/stack.h>
 
 #include <optional>
+#include <string_view>
 
 #include "dispatcher/calls.h"
 
@@ -17,6 +18,8 @@ namespace tpu {
 
 // The CPU's kernel is a structured one.
 bool HasStructuredKernel(const c10::OperatorHandle& op);
+// The operator of this name does the same for each tensor of its lists, one after the other: _foreach_add.
+bool IsForEach(std::string_view name);
 // The operator has a structured kernel, or one of *shapes.cc, norms.cc or recurrent.cc, or is made of others.
 bool IsStructured(const c10::OperatorHandle& op);
 // For InferStructured.

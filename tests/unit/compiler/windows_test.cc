@@ -36,51 +36,60 @@ constexpr char kWritesAnother[] = R"(
     return %3 : tensor<65536xf32>
   })";
 
+using Place = int64_t (*)(int64_t);
+int64_t Same(int64_t size) { return size; }
+
+// Of a function whose windows, at each of the sizes, are at the place that the size gives.
 template <typename Join>
-absl::Status Joined(const char* text, std::initializer_list<int64_t> places, Join join) {
+absl::Status Joined(const char* text, std::initializer_list<int64_t> sizes, Place place, Join join) {
   mlir::MLIRContext context(mlir::MLIRContext::Threading::DISABLED);
   context.loadDialect<ir::TpuDialect, mlir::func::FuncDialect>();
   std::vector<mlir::OwningOpRef<mlir::ModuleOp>> owned;
   std::vector<mlir::ModuleOp> modules;
   std::vector<SizePoint> points;
-  for (const int64_t place : places) {
-    const std::string at = absl::StrReplaceAll(text, {{"$T", absl::StrCat(place)}});
+  for (const int64_t size : sizes) {
+    const std::string at = absl::StrReplaceAll(text, {{"$T", absl::StrCat(place(size))}});
     owned.push_back(mlir::parseSourceString<mlir::ModuleOp>(at, &context));
     if (!owned.back()) throw std::runtime_error(at);
     modules.push_back(*owned.back());
-    points.push_back({place});
+    points.push_back({size});
   }
   return join(modules, points).status();
 }
 
-absl::Status OnHost(const char* text, std::initializer_list<int64_t> places) {
+absl::Status OnHost(const char* text, std::initializer_list<int64_t> sizes, Place place) {
   const std::atomic<bool> cancelled = false;
-  return Joined(text, places, [&](const auto& modules, const auto& points) {
+  return Joined(text, sizes, place, [&](const auto& modules, const auto& points) {
     return host::CompileFamily(modules, points, /*places=*/true, "test", cancelled);
   });
 }
 
-absl::Status Padded(const char* text, std::initializer_list<int64_t> places) {
-  return Joined(text, places, [](const auto& modules, const auto& points) {
+absl::Status Padded(const char* text, std::initializer_list<int64_t> sizes, Place place) {
+  return Joined(text, sizes, place, [](const auto& modules, const auto& points) {
     return stablehlo::CompilePadded(modules, points, "test");
   });
 }
 
 TEST(Windows, OneProgramWhereTheyLieAlike) {
   for (const auto& join : {OnHost, Padded}) {
-    EXPECT_TRUE(join(kReadsAnother, {3, 7, 13, 26}).ok()) << join(kReadsAnother, {3, 7, 13, 26});
-    EXPECT_TRUE(join(kReadsAnother, {33, 41, 47, 60}).ok());
+    EXPECT_TRUE(join(kReadsAnother, {3, 7, 13, 26}, Same).ok()) << join(kReadsAnother, {3, 7, 13, 26}, Same);
+    EXPECT_TRUE(join(kReadsAnother, {33, 41, 47, 60}, Same).ok());
   }
-  EXPECT_TRUE(OnHost(kWritesAnother, {3, 701, 3001, 19600}).ok());
+  EXPECT_TRUE(OnHost(kWritesAnother, {3, 701, 3001, 19600}, Same).ok());
 }
 
 TEST(Windows, NoneWhereTheyMeetInBetween) {
   for (const auto& join : {OnHost, Padded}) {
-    EXPECT_TRUE(absl::IsFailedPrecondition(join(kReadsAnother, {3, 7, 41, 47})));  // before it and behind it
-    EXPECT_TRUE(absl::IsFailedPrecondition(join(kReadsAnother, {3, 7, 13, 29})));  // before it, over it
-    EXPECT_TRUE(absl::IsFailedPrecondition(join(kReadsAnother, {3, 29, 30, 47})));
+    EXPECT_TRUE(absl::IsFailedPrecondition(join(kReadsAnother, {3, 7, 41, 47}, Same)));  // before it and behind it
+    EXPECT_TRUE(absl::IsFailedPrecondition(join(kReadsAnother, {3, 7, 13, 29}, Same)));  // before it, over it
+    EXPECT_TRUE(absl::IsFailedPrecondition(join(kReadsAnother, {3, 29, 30, 47}, Same)));
   }
-  EXPECT_TRUE(absl::IsFailedPrecondition(OnHost(kWritesAnother, {3, 701, 23001, 41231})));
+  EXPECT_TRUE(absl::IsFailedPrecondition(OnHost(kWritesAnother, {3, 701, 23001, 41231}, Same)));
+  // Behind it at all of these, over it at 10.
+  const Place turns = [](int64_t size) { return size * size - 20 * size + 130; };
+  for (const auto& join : {OnHost, Padded}) {
+    EXPECT_TRUE(absl::IsFailedPrecondition(join(kReadsAnother, {3, 5, 17, 18}, turns)));
+  }
 }
 
 }  // namespace
