@@ -165,6 +165,19 @@ bool AreToldApart(absl::Span<const SizePoint> points) {
   return true;
 }
 
+// Of any two places each is first and the other last at one: what is before another there is so at all points.
+std::vector<SizePoint> CornersOf(const SizeRange& range) {
+  std::vector<SizePoint> corners;
+  for (size_t bit = 1; bit < range.least.size(); bit *= 2) {
+    SizePoint corner = range.least, opposite = range.most;
+    for (size_t p = 0; p < corner.size(); ++p) {
+      if ((p & bit) != 0) std::swap(corner[p], opposite[p]);
+    }
+    corners.insert(corners.end(), {corner, opposite});
+  }
+  return corners;
+}
+
 }  // namespace
 
 SizePoint FragmentFamily::Members::SizesOf(const Numbers& of) const {
@@ -530,11 +543,12 @@ std::optional<FragmentFamily::Order> FragmentFamily::TakePlaces() {
     order.points = wanted_->points;
     if (wide) order.points.insert(order.points.end(), {least, next, most});
     if (!AreToldApart(order.points)) continue;
+    for (const SizePoint& point : order.points) order.range.Reach(point);
+    for (SizePoint& corner : CornersOf(order.range)) order.points.push_back(std::move(corner));
     for (const SizePoint& point : order.points) {
       Numbers values;
       for (const Polynomial& number : wanted_->numbers) values.push_back(number.At(point));
       order.fragments.push_back(first_.WithSizes(values));
-      order.range.Reach(point);
     }
     return order;
   }

@@ -280,6 +280,19 @@ TEST_P(FamilyOfPlacesTest, EachMovesOnItsOwnFromRowToRow) {
   EXPECT_FALSE(Adds({240, 88, 240}));
 }
 
+TEST_P(FamilyOfPlacesTest, OfAnyTwoEachIsFirstWhereTheOtherIsLast) {
+  const auto order = OrderAfter({{80, 8, 400}, {320, 48, 16}, {16, 720, 48}, {160, 400, 720}});
+  const SizePoint &least = order.range.least, &most = order.range.most;
+  ASSERT_EQ(least.size(), 3);
+  for (size_t a = 0; a < 3; ++a) {
+    for (size_t b = 0; b < 3; ++b) {
+      const auto is_corner = [&](const SizePoint& p) { return p[a] == least[a] && p[b] == most[b]; };
+      EXPECT_TRUE(a == b || std::any_of(order.points.begin(), order.points.end(), is_corner)) << a << " " << b;
+    }
+  }
+  EXPECT_EQ(order.points.size(), order.fragments.size());
+}
+
 TEST_P(FamilyOfPlacesTest, OneThatGoesAheadKeepsTheOthersWithinReach) {
   const auto order = OrderAfter({{8, 40, 0}, {16, 48, 0}, {24, 56, 0}, {32, 64, 0}});
   EXPECT_EQ(order.range.least, SizePoint{0});
