@@ -34,8 +34,8 @@ class StablehloBackend : public CompilerBackend {
     return stablehlo::CompileExchange(exchange);
   }
   Families families() const override { return Families::kPadded; }
-  absl::StatusOr<Program> CompileFamily(absl::Span<const Fragment> fragments,
-                                        absl::Span<const SizePoint> points, bool) override {
+  absl::StatusOr<Program> CompileFamily(absl::Span<const Fragment> fragments, absl::Span<const SizePoint> points,
+                                        bool) override {
     mlir::MLIRContext context(mlir::MLIRContext::Threading::DISABLED);
     const ImportedFragments imported = ImportFragments(context, fragments);
     return CompilePadded(imported.modules, points, fragments.back().StableKey());
