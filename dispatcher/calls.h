@@ -52,6 +52,10 @@ struct HostKernel {
   std::optional<c10::OperatorHandle> in_place;
   std::vector<int> in_place_mutated;
   bool seeded = false;  // the last two operands are Philox seed and offset
+  // Floats are computed from integers alone, in PyTorch's default type: what that was when the call was recorded, the
+  // type computed in, and the argument to be converted to it if another default holds when the kernel runs. -1: none.
+  c10::ScalarType default_type = c10::ScalarType::Undefined, computed = c10::ScalarType::Undefined;
+  int promoted = -1;
   // Operator::any_strides: a window of a storage is read where it lies. Other kernels get it contiguous, since some of
   // ATen's rely on what calls them in ATen for that.
   bool any_strides = false;

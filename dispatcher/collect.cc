@@ -54,6 +54,8 @@ uint64_t RangeOf(const c10::Scalar& number) {
   return 2 * static_cast<uint64_t>(range - std::begin(kLargest)) + (value < 0 ? 1 : 0);
 }
 
+constexpr uint64_t kDeterministicWord = ~uint64_t{0};
+
 uint64_t Word(Tag tag, uint64_t detail) { return static_cast<uint64_t>(tag) | detail << 8; }
 
 }  // namespace
@@ -133,6 +135,8 @@ void Collected::Finish(const Operator& op) {
   // torch.set_default_dtype: what integers divided are, and a number makes of them.
   const c10::ScalarType type = c10::get_default_dtype_as_scalartype();
   if (C10_UNLIKELY(type != c10::ScalarType::Float)) words.push_back(Word(kDefaultTypeTag, static_cast<uint64_t>(type)));
+  // torch.use_deterministic_algorithms: the CPU's kernels refuse some calls while it holds.
+  if (C10_UNLIKELY(at::globalContext().deterministicAlgorithms())) words.push_back(kDeterministicWord);
   device = DeviceSoFar();
 }
 

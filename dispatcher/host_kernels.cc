@@ -12,6 +12,7 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/Allocator.h>
+#include <c10/core/DefaultDtype.h>
 
 #include <algorithm>
 #include <bit>
@@ -222,6 +223,12 @@ std::vector<at::Tensor> CallKernel(Device& device, const HostKernel& kernel, con
       const size_t n = inputs.size();
       stack.back() = CpuGenerator(inputs[n - 2].argument.scalar_bits, inputs[n - 1].argument.scalar_bits);
     }
+  }
+  if (kernel.promoted >= 0 && c10::get_default_dtype_as_scalartype() != kernel.default_type) {
+    const bool list = call.arguments[kernel.promoted].kind == CallArgument::Kind::kTensorList;
+    stack[kernel.promoted] =
+        MapTensors(stack[kernel.promoted], list ? ArgumentKind::kTensorList : ArgumentKind::kTensor,
+                   [&](const at::Tensor& t) { return t.to(kernel.computed); });
   }
   const std::vector<int>& written = over ? kernel.in_place_mutated : kernel.mutated;
   const std::vector<at::Tensor> mutated =

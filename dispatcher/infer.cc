@@ -5,6 +5,7 @@
 #include <ATen/native/IndexingUtils.h>
 #include <ATen/native/TypeProperties.h>
 #include <ATen/ops/empty_strided.h>
+#include <c10/core/DefaultDtype.h>
 
 #include <algorithm>
 #include <optional>
@@ -247,6 +248,23 @@ void DescribeTypesBesideOut(const Operator& op, at::ArrayRef<c10::IValue> argume
   }
 }
 
+// Of several tensors the last argument's, which is no condition: one that is of floats makes the others so.
+void DescribeDefaultType(Draft& d) {
+  const auto makes_floats = [](DType type) { return !c10::isIntegralType(ToScalarType(type), /*includeBool=*/true); };
+  for (const OperandType& operand : d.call->operands) {
+    if (!operand.is_scalar && makes_floats(operand.type.dtype)) return;
+  }
+  const DType computed = makes_floats(d.call->results[0].dtype) ? d.call->results[0].dtype : d.call->promoted;
+  if (!makes_floats(computed)) return;
+  d.kernel->default_type = c10::get_default_dtype_as_scalartype();
+  d.kernel->computed = ToScalarType(computed);
+  for (size_t i = 0; i < d.call->arguments.size(); ++i) {
+    const CallArgument::Kind kind = d.call->arguments[i].kind;
+    const bool tensors = kind == CallArgument::Kind::kTensor || kind == CallArgument::Kind::kTensorList;
+    if (tensors) d.kernel->promoted = static_cast<int>(i);
+  }
+}
+
 // Masks among the indices: at::index and its kin replace them by the positions that are true.
 bool HasMasks(const Operator& op, at::ArrayRef<c10::IValue> arguments) {
   if (op.indices < 0) return false;
@@ -391,6 +409,7 @@ SignatureRef Infer(const Operator& op, at::ArrayRef<c10::IValue> arguments, cons
   const HostCheck check = CheckOnHost(op, *d.call, collected, arguments, inference->returns);
   DescribeResults(op, *inference, d);
   DescribeTypesBesideOut(op, arguments, d);
+  if (!d.call->results.empty()) DescribeDefaultType(d);
   const bool numbers = std::count(collected.layouts.begin(), collected.layouts.end(), nullptr) > 0;
   if (!check.draws && !numbers) s->random_counters = 0;  // other numbers might make it draw
   s->recordable = check.AllowsToRecord(*d.call) && HasKernel(op, *d.call) && !WritesOverItself(op, arguments) &&

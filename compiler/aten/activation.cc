@@ -194,11 +194,12 @@ void RegisterActivation(Registry& r) {
     return In(c, 0) * (1.0 - y * y);
   });
   r.Add("aten::leaky_relu", LeakyRelu);
-  r.Add("aten::leaky_relu_backward", LeakyReluBackward);
+  // PyTorch refuses some numbers: of what was written over its input.
+  r.Add("aten::leaky_relu_backward", LeakyReluBackward, kStaticScalars);
   r.Add("aten::_prelu_kernel", PreluKernel);
   r.Add("aten::_prelu_kernel_backward", PreluKernelBackward);
   r.Add("aten::elu", Elu);
-  r.Add("aten::elu_backward", EluBackward);
+  r.Add("aten::elu_backward", EluBackward, kStaticScalars);
   r.Add("aten::celu", [](AtenCall& c) -> Result {
     Tensor x = In(c, 0), alpha = In(c, 1, 1);
     return ir::Select(x <= 0, ir::Expm1(x / alpha) * alpha, x);

@@ -333,6 +333,54 @@ def test_promotion_follows_the_default_dtype():
         torch.set_default_dtype(default)
 
 
+def test_the_default_dtype_is_that_of_the_call():
+    def program(device):
+        x, n = torch.arange(1, 6, device=device), torch.tensor([16777217, 3], device=device)
+        large = x > 2
+        results = [x / 3, x * 2.7, 1 / x, x.sqrt(), n == 16777216.0, torch.logsumexp(x, 0), large / 7, x.pow(0.3)]
+        results += [torch.where(large, x, 2.7), torch.where(large, large, 2.7), *torch._foreach_div([x, large], 3)]
+        return results + [torch.atan2(x, x + 1), x * (1 + 0.1j), torch.mean(x, dtype=torch.float64), x.clamp(max=2.7)]
+
+    default = torch.get_default_dtype()
+    try:
+        for one, other in [(torch.float64, torch.float32), (torch.float32, torch.float64)] * 2:
+            torch.set_default_dtype(one)
+            expected, results = program("cpu"), program("tpu")
+            torch.set_default_dtype(other)
+            for e, r in zip(expected, results, strict=True):
+                torch.testing.assert_close(r.cpu(), e)
+    finally:
+        torch.set_default_dtype(default)
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_deterministic_algorithms_are_asked_for_at_each_call(first):
+    x = torch.zeros(next(sizes), device="tpu")
+    place, one = torch.tensor([1], device="tpu"), torch.ones(1, device="tpu")
+    try:
+        for deterministic in (first, not first, first, not first):
+            torch.use_deterministic_algorithms(deterministic)
+            if deterministic:
+                with pytest.raises(RuntimeError, match="put_ does not have a deterministic implementation"):
+                    x.put_(place, one)
+            else:
+                x.put_(place, one)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert x.sum() == 1
+
+
+@pytest.mark.parametrize("function", [F.elu_, F.leaky_relu_])
+def test_numbers_that_a_derivative_refuses(function):
+    def backward(number):
+        x = torch.ones(3, device="tpu", requires_grad=True)
+        function(x.clone(), number).sum().backward()
+
+    backward(0.5)
+    with pytest.raises(RuntimeError, match="In-place .* backward calculation is triggered with a negative slope"):
+        backward(-0.5)
+
+
 def test_lists_of_complex_numbers():
     numbers = [1 + 2j, 3, 0.5, True]
 
