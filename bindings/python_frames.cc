@@ -22,6 +22,21 @@ bool IsUsers(std::string_view file) {
 
 bool HoldsInterpreterLock() { return Py_IsInitialized() != 0 && PyGILState_Check() != 0; }
 
+// While it lives no garbage is collected. Frame objects count as what may be: their making would run finalizers, which
+// record in the middle of what asks.
+class NoCollection {
+ public:
+  NoCollection() : was_enabled_(PyGC_Disable() != 0) {}
+  ~NoCollection() {
+    if (was_enabled_) PyGC_Enable();
+  }
+  NoCollection(const NoCollection&) = delete;
+  NoCollection& operator=(const NoCollection&) = delete;
+
+ private:
+  const bool was_enabled_;
+};
+
 }  // namespace
 
 void SetLibraryDirectories(std::string torch_directory, std::string own_directory) {
@@ -34,6 +49,7 @@ void SetLibraryDirectories(std::string torch_directory, std::string own_director
 std::string UserFrame() {
   if (Py_IsInitialized() == 0 || PyGILState_GetThisThreadState() == nullptr) return "";
   const pybind11::gil_scoped_acquire acquire;
+  const NoCollection no_collection;
   std::string found;
   PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
   while (frame != nullptr) {

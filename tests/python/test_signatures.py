@@ -1,5 +1,6 @@
 """Calls on kinds of tensors not seen before: what they give and refuse is the CPU's, and finding it out is cheap."""
 
+import gc
 import itertools
 import sys
 
@@ -368,6 +369,39 @@ def test_deterministic_algorithms_are_asked_for_at_each_call(first):
     finally:
         torch.use_deterministic_algorithms(False)
     assert x.sum() == 1
+
+
+def test_finalizers_do_not_run_in_the_middle_of_a_call():
+    x, others = torch.ones(3, device="tpu"), [torch.ones(2, n, device="tpu") for n in range(1, 600)]
+
+    class Cycle:
+        def __init__(self):
+            self.itself = self
+
+        def __del__(self):
+            for other in others:
+                torch.tanh(other)
+
+    def call(function):
+        gc.enable()
+        result = function(x)
+        gc.disable()
+        return result
+
+    thresholds = gc.get_threshold()
+    gc.disable()
+    try:
+        call(torch.tanh)
+        for _ in range(4):
+            torch.tpu.synchronize()
+            torch.ones(next(sizes), device="tpu").exp().cos()  # nothing known is followed: lines are looked up
+            Cycle()
+            gc.set_threshold(1, 1, 1)
+            assert call(torch.tanh).shape == x.shape
+            gc.collect()
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.enable()
 
 
 @pytest.mark.parametrize("function", [F.elu_, F.leaky_relu_])
