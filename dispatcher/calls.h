@@ -56,6 +56,7 @@ struct HostKernel {
   // type computed in, and the argument to be converted to it if another default holds when the kernel runs. -1: none.
   c10::ScalarType default_type = c10::ScalarType::Undefined, computed = c10::ScalarType::Undefined;
   int promoted = -1;
+  bool products = false;  // Operator::has_products
   // Operator::any_strides: a window of a storage is read where it lies. Other kernels get it contiguous, since some of
   // ATen's rely on what calls them in ATen for that.
   bool any_strides = false;

@@ -1,6 +1,7 @@
 #include "dispatcher/host_kernels.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/SparseCsrTensorUtils.h>
 #include <ATen/ThreadLocalState.h>
@@ -205,13 +206,30 @@ void CallByATen(const HostKernel& kernel, const c10::OperatorHandle& op, torch::
   kernel.team.Took(alone, (std::chrono::steady_clock::now() - start) / std::chrono::nanoseconds(1));
 }
 
+// Whether ATen's library may round what it multiplies: it asks torch.set_float32_matmul_precision when it runs.
+bool LibraryRounds() {
+  using Precision = at::Float32Precision;
+  const Precision precision = at::globalContext().float32Precision(at::Float32Backend::MKLDNN, at::Float32Op::MATMUL);
+  return precision == Precision::BF16 || precision == Precision::TF32;
+}
+
+// Products of f64 are of no precision but their own.
+void WidenF32(torch::jit::Stack& stack) {
+  for (c10::IValue& v : stack) {
+    if (v.isTensor() && v.toTensor().defined() && v.toTensor().scalar_type() == c10::kFloat) {
+      v = v.toTensor().to(c10::kDouble);
+    }
+  }
+}
+
 std::vector<at::Tensor> CallKernel(Device& device, const HostKernel& kernel, const Call& call,
                                    absl::Span<const KernelInput> inputs) {
   if (kernel.seeded && DrawsPhilox(call)) {
     return DrawPhilox(call, inputs,
                       [&](int i) { return Read(device, inputs[i], call.operands[i].type.dims, kernel.operands[i]); });
   }
-  const bool over = kernel.in_place && AllDonated(call, kernel.in_place_mutated, inputs);
+  const bool widens = kernel.products && LibraryRounds() && kernel.op.schema().overload_name().empty();
+  const bool over = !widens && kernel.in_place && AllDonated(call, kernel.in_place_mutated, inputs);
   const c10::OperatorHandle& op = over ? *kernel.in_place : kernel.op;
   const c10::FunctionSchema& schema = op.schema();
   torch::jit::Stack stack;
@@ -234,6 +252,7 @@ std::vector<at::Tensor> CallKernel(Device& device, const HostKernel& kernel, con
   const std::vector<at::Tensor> mutated =
       TakeMutated(kernel, written, over || AllDonated(call, written, inputs), stack);
   if (!MultiplyOnDevice(device, op, stack) && !ConvolveOnDevice(device, op, stack) && !SumBags(op, stack)) {
+    if (widens) WidenF32(stack);
     CallByATen(kernel, op, stack);
   }
   std::vector<at::Tensor> results;

@@ -379,6 +379,7 @@ SignatureRef Infer(const Operator& op, at::ArrayRef<c10::IValue> arguments, cons
   d.kernel = std::make_shared<HostKernel>(op.recorded);
   d.kernel->seeded = op.seeded;
   d.kernel->any_strides = op.any_strides;
+  d.kernel->products = op.has_products;
   if (op.functional_form && op.out.empty()) {
     d.kernel->in_place = op.op;
     d.kernel->in_place_mutated = op.mutated;

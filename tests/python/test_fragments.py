@@ -85,6 +85,37 @@ def test_equal_values_never_change_a_key(metrics):
     assert metrics()["fragments_distinct"] == before
 
 
+@pytest.mark.skipif(not EMBEDDED, reason="behind PJRT plugins the precision counts")
+@pytest.mark.parametrize("mode", ["strict", "fused"])
+def test_products_of_the_embedded_device_are_at_full_f32(mode):
+    def products(a, b, v):
+        batch = a.expand(2, -1, -1), b.expand(2, -1, -1)
+        sums = torch.addmm(v, a, b), torch.addmm(v, a, b, beta=0.5, alpha=2), torch.baddbmm(v, *batch)
+        attention = torch.nn.functional.scaled_dot_product_attention(a[None, None], a[None, None], a[None, None])
+        return (
+            a @ b,
+            torch.bmm(*batch),
+            *sums,
+            a @ b[:, 0],
+            torch.addmv(v[0], a, b[:, 1]),
+            v.clone().addmm_(a, b),
+            attention,
+        )
+
+    torch.manual_seed(0)
+    given = torch.randn(256, 512), torch.randn(512, 256), torch.randn(256)
+    given = given[0], given[1], given[2].expand(256, 256).contiguous()
+    try:
+        torch.set_float32_matmul_precision("medium")
+        with torch.tpu.eager_mode(mode):
+            for _ in range(3):
+                found = products(*[t.to("tpu") for t in given])
+                for f, e in zip(found, products(*[t.double() for t in given]), strict=True):
+                    torch.testing.assert_close(f.cpu(), e.float(), rtol=1e-4, atol=1e-4)
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
 def test_precision_of_products_is_part_of_what_is_recorded():
     def texts(precision):
         torch.set_float32_matmul_precision(precision)
