@@ -411,7 +411,7 @@ def test_numbers_that_a_derivative_refuses(function):
         function(x.clone(), number).sum().backward()
 
     backward(0.5)
-    with pytest.raises(RuntimeError, match="In-place .* backward calculation is triggered with a negative slope"):
+    with pytest.raises(RuntimeError, match=r"In-place .* backward calculation is triggered with a negative slope"):
         backward(-0.5)
 
 
