@@ -40,8 +40,8 @@ class CompilerBackend {
   }
   // One program for all values between those of `points` of the size, or the two, in which `fragments`, one at each
   // point and the largest last, are otherwise the same; or (`places`) of the places where their windows begin, of any
-  // two of which each is first at a point where the other is last. For Device::LoadFamily. FailedPrecondition where they
-  // are compiled differently.
+  // two of which each is first at a point where the other is last. For Device::LoadFamily. FailedPrecondition where
+  // they are compiled differently.
   virtual Families families() const { return Families::kNone; }
   virtual absl::StatusOr<Program> CompileFamily(absl::Span<const Fragment> fragments,
                                                 absl::Span<const SizePoint> points, bool places) {

@@ -46,8 +46,8 @@ void NestValues::For(Value* begin, Value* end, int64_t step, const Body& body) {
   });
 }
 
-// Inputs count from the first element of each that is read: slices of one value share their code. In code for many sizes
-// from their own first element: each number follows its own place then.
+// Inputs count from the first element of each that is read: slices of one value share their code. In code for many
+// sizes from their own first element: each number follows its own place then.
 NestValues::NestValues(LoopNest nest, llvm::Module& module, int64_t prefetch, KernelNumbers& numbers)
     : KernelFrame(module, nest.inputs.size() + nest.outputs.size(), numbers),
       nest_(std::move(nest)),
