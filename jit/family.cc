@@ -524,15 +524,15 @@ std::optional<FragmentFamily::Order> FragmentFamily::TakePadded() {
 std::optional<FragmentFamily::Order> FragmentFamily::TakePlaces() {
   SizeRange seen;
   for (const SizePoint& point : wanted_->points) seen.Reach(point);
-  while (attempt_ < 4) {
-    const bool from_first = (attempt_ & 1) != 0, to_last = (attempt_ & 2) != 0;
+  while (attempt_ < 8) {
+    const bool near = (attempt_ & 1) == 0, from_first = (attempt_ & 2) != 0, to_last = (attempt_ & 4) != 0;
     ++attempt_;
     SizePoint least = from_first ? seen.least : wanted_->range.least, most = to_last ? seen.most : wanted_->range.most;
     SizePoint next;  // nothing divides all of one's places by chance
     bool wide = true;
     for (size_t p = 0; p < least.size(); ++p) {
-      // No two at one place, or in a row, which might be taken for always.
-      const auto apart = static_cast<int64_t>(p * (p + 5));
+      // No two at one place, nor at one of a window that is some elements ahead: it might be taken for always.
+      const auto apart = static_cast<int64_t>(p * (near ? 3 : p + 5));
       least[p] += apart;
       most[p] -= apart;
       next.push_back(least[p] + 1);

@@ -270,7 +270,7 @@ TEST_P(FamilyOfPlacesTest, EachMovesOnItsOwnFromRowToRow) {
   EXPECT_TRUE(order.places);
   EXPECT_EQ(order.points[0], (SizePoint{10, 1}));  // the third goes with the first
   EXPECT_EQ(order.range.least, (SizePoint{0, 1}));
-  EXPECT_EQ(order.range.most, (SizePoint{96, 90}));
+  EXPECT_EQ(order.range.most, (SizePoint{96, 93}));
   EXPECT_EQ(Places({0, 8, 0}), (SizePoint{0, 1}));
   EXPECT_EQ(Places({768, 400, 768}), (SizePoint{96, 50}));
   EXPECT_EQ(Places({80, 80, 80}), (SizePoint{10, 10}));
