@@ -34,7 +34,8 @@ enum Tag : uint64_t {
   kDoubleTag,
   kStringTag,
   kComplexTag,
-  kDefaultTypeTag
+  kDefaultTypeTag,
+  kDeterministicTag
 };
 
 bool IsHostNumber(const c10::IValue& item) {
@@ -53,8 +54,6 @@ uint64_t RangeOf(const c10::Scalar& number) {
   const auto* range = std::lower_bound(std::begin(kLargest), std::end(kLargest), size);
   return 2 * static_cast<uint64_t>(range - std::begin(kLargest)) + (value < 0 ? 1 : 0);
 }
-
-constexpr uint64_t kDeterministicWord = ~uint64_t{0};
 
 uint64_t Word(Tag tag, uint64_t detail) { return static_cast<uint64_t>(tag) | detail << 8; }
 
@@ -136,7 +135,7 @@ void Collected::Finish(const Operator& op) {
   const c10::ScalarType type = c10::get_default_dtype_as_scalartype();
   if (C10_UNLIKELY(type != c10::ScalarType::Float)) words.push_back(Word(kDefaultTypeTag, static_cast<uint64_t>(type)));
   // torch.use_deterministic_algorithms: the CPU's kernels refuse some calls while it holds.
-  if (C10_UNLIKELY(at::globalContext().deterministicAlgorithms())) words.push_back(kDeterministicWord);
+  if (C10_UNLIKELY(at::globalContext().deterministicAlgorithms())) words.push_back(Word(kDeterministicTag, 0));
   device = DeviceSoFar();
 }
 

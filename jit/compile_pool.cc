@@ -490,27 +490,30 @@ absl::StatusOr<CompilePool::Single> CompilePool::CompileSingle(const CallRef& ca
   for (size_t i = 0; i < call->results.size(); ++i) fragment.outputs.push_back(static_cast<ValueId>(i));
   Single single{call};
   if (!PlacesOf(fragment).empty()) {
-    int index = 0;
-    while (&engine_.device(index) != &device) ++index;
     single.family = single_families_.Find(fragment, Families::kNone);
     if (single.family->Add(fragment)) DoFamily(*single.family);
-    single.executable = single.family->At(fragment, index);
+    single.executable = single.family->At(fragment, device.index());
     if (single.executable) return single;
   }
+  absl::StatusOr<std::unique_ptr<Executable>> made = LoadOrCompile(fragment, device);
+  if (!made.ok()) return made.status();
+  single.executable = *std::move(made);
+  return single;
+}
+
+absl::StatusOr<std::unique_ptr<Executable>> CompilePool::LoadOrCompile(const Fragment& fragment, Device& device) {
   const std::string key = KeyOf(fragment);
   if (const std::optional<Program> program = cache_.Load(key)) {
     absl::StatusOr<std::unique_ptr<Executable>> loaded = device.Load(*program);
-    if (loaded.ok()) Metrics::Get().disk_cache_hits.fetch_add(1, std::memory_order_relaxed);
-    if (!loaded.ok() && absl::IsResourceExhausted(loaded.status())) return loaded.status();
-    single.executable = loaded.ok() ? *std::move(loaded) : nullptr;
+    if (loaded.ok()) {
+      Metrics::Get().disk_cache_hits.fetch_add(1, std::memory_order_relaxed);
+      return loaded;
+    }
+    if (absl::IsResourceExhausted(loaded.status())) return loaded;
   }
-  if (single.executable) return single;
   const absl::StatusOr<Program> program = CompileFragment(fragment, {}, key);
   if (!program.ok()) return program.status();
-  absl::StatusOr<std::unique_ptr<Executable>> loaded = device.Load(*program);
-  if (!loaded.ok()) return loaded.status();
-  single.executable = *std::move(loaded);
-  return single;
+  return device.Load(*program);
 }
 
 bool CompilePool::Install(FragmentEntry& entry, const Program& program) {

@@ -120,6 +120,7 @@ class CompilePool {
     std::shared_ptr<FragmentFamily> family = nullptr;  // of windows that begin elsewhere; lives as long as one of them
     uint64_t last_asked = 0;                           // greater: later
   };
+  absl::StatusOr<std::unique_ptr<Executable>> LoadOrCompile(const Fragment& fragment, Device& device);
   absl::StatusOr<Single> CompileSingle(const CallRef& call, Device& device);
   // Those of calls that have ended and, if these are few, of calls not asked for longest. With single_mutex_ held.
   void DropSingles();

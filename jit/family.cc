@@ -126,12 +126,8 @@ int64_t ShiftOf(size_t size, absl::Span<const Polynomial> numbers) {
 // The last element that a view reads is in its source, and is its source's last as in `like`.
 bool ViewsReachAs(const Fragment& like, const Fragment& fragment) {
   const auto left_over = [](const Call& view) {
-    const auto& sizes = std::get<std::vector<int64_t>>(view.arguments[1].attribute);
-    const auto& strides = std::get<std::vector<int64_t>>(view.arguments[2].attribute);
-    int64_t last = std::get<int64_t>(view.arguments[3].attribute);
-    for (size_t d = 0; d < sizes.size(); ++d) last += (sizes[d] - 1) * std::max<int64_t>(strides[d], 0);
     const TensorType &from = view.operands[0].type, &to = view.results[0];
-    return static_cast<int64_t>(from.bytes()) - (last + 1) * static_cast<int64_t>(SizeOf(to.dtype));
+    return static_cast<int64_t>(from.bytes()) - (LastOf(view) + 1) * static_cast<int64_t>(SizeOf(to.dtype));
   };
   for (size_t i = 0; i < fragment.nodes.size(); ++i) {
     const Call& call = *fragment.nodes[i].call;
@@ -185,6 +181,13 @@ SizePoint FragmentFamily::Members::SizesOf(const Numbers& of) const {
   for (const size_t place : places) sizes.push_back(of[place]);
   for (size_t p = 0; p < units.size(); ++p) sizes[p] = (sizes[p] - rests[p]) / units[p];
   return sizes;
+}
+
+FragmentFamily::Numbers FragmentFamily::Members::At(const SizePoint& sizes) const {
+  Numbers values;
+  values.reserve(numbers.size());
+  for (const Polynomial& number : numbers) values.push_back(number.At(sizes));
+  return values;
 }
 
 bool FragmentFamily::Members::Hold(const Numbers& of) const {
@@ -412,11 +415,7 @@ std::optional<FragmentFamily::Members> FragmentFamily::FitPlaces() const {
 }
 
 std::optional<FragmentFamily::Order> FragmentFamily::OrderFor(const SizePoint& least, const SizePoint& most) const {
-  const auto at = [&](const SizePoint& sizes) {
-    Numbers values;
-    for (const Polynomial& number : wanted_->numbers) values.push_back(number.At(sizes));
-    return first_.WithSizes(values);
-  };
+  const auto at = [&](const SizePoint& sizes) { return first_.WithSizes(wanted_->At(sizes)); };
   SizePoint middle;
   for (size_t d = 0; d < least.size(); ++d) middle.push_back((wanted_->range.least[d] + wanted_->range.most[d]) / 2);
   const Fragment like = at(middle);
@@ -545,11 +544,7 @@ std::optional<FragmentFamily::Order> FragmentFamily::TakePlaces() {
     if (!AreToldApart(order.points)) continue;
     for (const SizePoint& point : order.points) order.range.Reach(point);
     for (SizePoint& corner : CornersOf(order.range)) order.points.push_back(std::move(corner));
-    for (const SizePoint& point : order.points) {
-      Numbers values;
-      for (const Polynomial& number : wanted_->numbers) values.push_back(number.At(point));
-      order.fragments.push_back(first_.WithSizes(values));
-    }
+    for (const SizePoint& point : order.points) order.fragments.push_back(first_.WithSizes(wanted_->At(point)));
     return order;
   }
   places_refused_ = true;

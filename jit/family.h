@@ -72,6 +72,7 @@ class FragmentFamily {
 
     bool of_places() const { return !units.empty(); }
     SizePoint SizesOf(const Numbers& of) const;
+    Numbers At(const SizePoint& sizes) const;
     bool Hold(const Numbers& of) const;  // within the range or not
     // The sizes at the step of the ladder that these are on.
     SizePoint StepOf(const SizePoint& sizes) const;

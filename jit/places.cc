@@ -11,8 +11,17 @@ const std::vector<int64_t>& ListOf(const Call& call, size_t argument) {
 
 // The argument behind the tensors: sizes, strides and the offset, which are a view's and an update's alike.
 size_t WindowOf(const Call& call) { return call.operands.size(); }
+int64_t BeginOf(const Call& call) { return std::get<int64_t>(call.arguments[WindowOf(call) + 2].attribute); }
 
 }  // namespace
+
+int64_t LastOf(const Call& call) {
+  const size_t window = WindowOf(call);
+  const std::vector<int64_t>&sizes = ListOf(call, window), &strides = ListOf(call, window + 1);
+  int64_t last = BeginOf(call);
+  for (size_t d = 0; d < sizes.size(); ++d) last += (sizes[d] - 1) * std::max<int64_t>(strides[d], 0);
+  return last;
+}
 
 std::vector<Place> PlacesOf(const Fragment& fragment) {
   std::vector<Place> places;
@@ -36,14 +45,8 @@ Fragment WithoutPlaces(const Fragment& fragment) {
 }
 
 std::optional<Reach> ReachOf(const Call& call, int64_t step) {
-  const size_t window = WindowOf(call);
-  const std::vector<int64_t>&sizes = ListOf(call, window), &strides = ListOf(call, window + 1);
-  const int64_t begin = std::get<int64_t>(call.arguments[window + 2].attribute);
-  int64_t last = begin;
-  for (size_t d = 0; d < sizes.size(); ++d) {
-    if (sizes[d] == 0) return std::nullopt;
-    last += (sizes[d] - 1) * std::max<int64_t>(strides[d], 0);
-  }
+  if (NumElements(ListOf(call, WindowOf(call))) == 0) return std::nullopt;
+  const int64_t begin = BeginOf(call), last = LastOf(call);
   // In elements of the window's type.
   const TensorType& base = call.operands[0].type;
   const DType dtype = call.op == "tpu::view" ? call.results[0].dtype : call.operands[1].type.dtype;

@@ -17,6 +17,7 @@ struct Place {
   size_t number = 0;           // which of Fragment::Sizes
   const Call* call = nullptr;  // "tpu::view" or "tpu::update"
 };
+int64_t LastOf(const Call& call);  // the last element that the window of a view or update reaches
 std::vector<Place> PlacesOf(const Fragment& fragment);
 Fragment WithoutPlaces(const Fragment& fragment);  // all windows begin at 0
 

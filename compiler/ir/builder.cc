@@ -42,8 +42,7 @@ Shape PlacesOf(const Window& w, Tensor x) {
   Shape dims(x.dims());
   for (size_t i = 0; i < w.window.size(); ++i) {
     int64_t& size = dims[dims.size() - w.window.size() + i];
-    const int64_t span = w.dilation[i] * (w.window[i] - 1) + 1;
-    size = std::max<int64_t>((w.low[i] + size + w.high[i] - span) / std::max<int64_t>(w.strides[i], 1) + 1, 0);
+    size = WindowSize(size, w.low[i], w.high[i], w.window[i], w.strides[i], w.dilation[i]);
   }
   return dims;
 }
@@ -204,9 +203,7 @@ Tensor Unsqueeze(Tensor x, int64_t dim) {
 // that there is no such call of is rejected by the verifier, and inferring it would end the process.
 Tensor Slice(Tensor x, Ints start, Ints limit, Ints stride) {
   Shape dims;
-  for (int64_t d = 0; d < x.rank(); ++d) {
-    dims.push_back(std::max<int64_t>((limit[d] - start[d] + stride[d] - 1) / std::max<int64_t>(stride[d], 1), 0));
-  }
+  for (int64_t d = 0; d < x.rank(); ++d) dims.push_back(SliceSize(start[d], limit[d], stride[d]));
   return x.emitter().Make<SliceOp>(x.emitter().Type(x.dtype(), dims), x.value(), start, limit, stride);
 }
 
@@ -228,10 +225,7 @@ Tensor Reverse(Tensor x, Ints dims) {
 
 Tensor Pad(Tensor x, Tensor value, Ints low, Ints high, Ints interior) {
   Shape dims;
-  for (int64_t d = 0; d < x.rank(); ++d) {
-    const int64_t between = std::max<int64_t>(x.size(d) - 1, 0) * interior[d];
-    dims.push_back(std::max<int64_t>(low[d] + x.size(d) + between + high[d], 0));
-  }
+  for (int64_t d = 0; d < x.rank(); ++d) dims.push_back(PadSize(x.size(d), low[d], high[d], interior[d]));
   return x.emitter().Make<PadOp>(x.emitter().Type(x.dtype(), dims), x.value(), value.value(), low, high, interior);
 }
 Tensor Pad(Tensor x, double value, Ints low, Ints high) {

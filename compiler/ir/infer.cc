@@ -1,6 +1,7 @@
 // Result types of the ops that infer them. Attributes may be wrong here (the verifier runs later): nothing may be
 // indexed before it is checked.
 #include "compiler/ir/dialect.h"
+#include "compiler/ir/types.h"
 
 namespace tpu::ir {
 namespace {
@@ -49,10 +50,9 @@ LogicalResult WindowShape(std::optional<Location> loc, Adaptor a, Shape& shape) 
       return Fail(loc, "C2: window, strides, dilation must be >= 1 and paddings >= 0");
     }
     int64_t& size = shape[shape.size() - n + i];
-    int64_t span = a.getDilation()[i] * (a.getWindow()[i] - 1) + 1;
-    int64_t padded = a.getPaddingLow()[i] + size + a.getPaddingHigh()[i];
-    if (padded < span) return Fail(loc, "C2: the dilated window must fit in the padded operand");
-    size = (padded - span) / a.getStrides()[i] + 1;
+    size = WindowSize(size, a.getPaddingLow()[i], a.getPaddingHigh()[i], a.getWindow()[i], a.getStrides()[i],
+                      a.getDilation()[i]);
+    if (size == 0) return Fail(loc, "C2: the dilated window must fit in the padded operand");
   }
   return success();
 }
@@ -115,7 +115,7 @@ INFER(SliceOp) {
     if (start < 0 || limit < start || limit > type.getDimSize(i) || stride < 1) {
       return Fail(loc, "C2: 0 <= start <= limit <= size and stride >= 1 must hold in each dim");
     }
-    shape.push_back((limit - start + stride - 1) / stride);
+    shape.push_back(SliceSize(start, limit, stride));
   }
   results.push_back(WithShape(a.getX(), shape));
   return success();
@@ -130,8 +130,7 @@ INFER(PadOp) {
   Shape shape;
   for (size_t i = 0; i < rank; ++i) {
     if (a.getLow()[i] < 0 || a.getHigh()[i] < 0 || a.getInterior()[i] < 0) return Fail(loc, "C1: padding must be >= 0");
-    int64_t size = type.getDimSize(i);
-    shape.push_back(a.getLow()[i] + size + std::max<int64_t>(size - 1, 0) * a.getInterior()[i] + a.getHigh()[i]);
+    shape.push_back(PadSize(type.getDimSize(i), a.getLow()[i], a.getHigh()[i], a.getInterior()[i]));
   }
   results.push_back(WithShape(a.getX(), shape));
   return success();

@@ -1,5 +1,7 @@
 #include "compiler/ir/types.h"
 
+#include <algorithm>
+
 #include "llvm/Support/ErrorHandling.h"
 
 namespace tpu::ir {
@@ -61,6 +63,19 @@ TensorType FromMlir(mlir::RankedTensorType type) {
 
 int64_t BytesOf(mlir::Type element_type) { return SizeOf(DTypeOf(element_type)); }
 
+int64_t SliceSize(int64_t start, int64_t limit, int64_t stride) {
+  return std::max<int64_t>((limit - start + stride - 1) / std::max<int64_t>(stride, 1), 0);
+}
+
+int64_t PadSize(int64_t size, int64_t low, int64_t high, int64_t interior) {
+  return std::max<int64_t>(low + size + std::max<int64_t>(size - 1, 0) * interior + high, 0);
+}
+
+int64_t WindowSize(int64_t size, int64_t low, int64_t high, int64_t window, int64_t stride, int64_t dilation) {
+  const int64_t room = low + size + high - (dilation * (window - 1) + 1);
+  return room < 0 ? 0 : room / std::max<int64_t>(stride, 1) + 1;
+}
+
 mlir::SmallVector<int64_t> DotShape(mlir::RankedTensorType lhs, mlir::RankedTensorType rhs,
                                     mlir::ArrayRef<int64_t> lhs_batch, mlir::ArrayRef<int64_t> rhs_batch,
                                     mlir::ArrayRef<int64_t> lhs_contract, mlir::ArrayRef<int64_t> rhs_contract) {
@@ -84,9 +99,7 @@ mlir::SmallVector<int64_t> ConvShape(mlir::RankedTensorType lhs, mlir::RankedTen
   if (swapped) std::swap(shape[0], shape[1]);
   for (size_t d = 0; d < strides.size(); ++d) {
     const int64_t spread = (lhs.getDimSize(d + 2) - 1) * base_dilation[d] + 1;
-    const int64_t span = (rhs.getDimSize(d + 2) - 1) * dilation[d] + 1;
-    const int64_t room = low[d] + spread + high[d] - span;
-    shape.push_back(room < 0 ? 0 : room / strides[d] + 1);
+    shape.push_back(WindowSize(spread, low[d], high[d], rhs.getDimSize(d + 2), strides[d], dilation[d]));
   }
   return shape;
 }

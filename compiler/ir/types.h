@@ -20,6 +20,12 @@ inline int64_t CountOf(mlir::Value v) { return TensorTypeOf(v).getNumElements();
 // Bytes of a stored element.
 int64_t BytesOf(mlir::Type element_type);
 
+// How many elements there are along a dim of tpu.slice, tpu.pad, and of what goes over windows; 0 for numbers that
+// there is no such value of.
+int64_t SliceSize(int64_t start, int64_t limit, int64_t stride);
+int64_t PadSize(int64_t size, int64_t low, int64_t high, int64_t interior);
+int64_t WindowSize(int64_t size, int64_t low, int64_t high, int64_t window, int64_t stride, int64_t dilation);
+
 mlir::SmallVector<int64_t> DotShape(mlir::RankedTensorType lhs, mlir::RankedTensorType rhs,
                                     mlir::ArrayRef<int64_t> lhs_batch, mlir::ArrayRef<int64_t> rhs_batch,
                                     mlir::ArrayRef<int64_t> lhs_contract, mlir::ArrayRef<int64_t> rhs_contract);
