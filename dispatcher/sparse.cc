@@ -98,7 +98,8 @@ at::Tensor FlattenIndices(const at::Tensor& indices, c10::IntArrayRef sizes) {
 // What PyTorch has for tensors without elements reads none, and what works element by element leaves that to values.
 bool NeedsNoMemory(const c10::OperatorHandle& op, DispatchKey meta) {
   const std::string& name = op.operator_name().name;
-  for (const char* of_parts : {"aten::copy_", "aten::clone", "aten::_to_dense", "aten::is_pinned"}) {
+  for (const char* of_parts : {"aten::copy_", "aten::clone", "aten::_to_dense", "aten::is_pinned",
+                               "aten::view_as_complex", "aten::view_as_real"}) {
     if (name == of_parts) return true;
   }
   if (name.starts_with("aten::_to_sparse")) return false;

@@ -21,13 +21,14 @@ REPORTS = ROOT / "build" / "pytorch_tests"
 def failures(file, directory, device, report, selected):
     """The tests of the file that fail with `device`, as pytest names them; a crash is named by the file."""
     environment = dict(os.environ, PYTORCH_TESTING_DEVICE_ONLY_FOR=device)
-    options = ["-q", "--tb=short", "-rfE", "--timeout=300", "-p", "no:cacheprovider", "-k", selected]
+    options = ["-q", "--tb=short", "-rfE", "--timeout=300", "-p", "no:cacheprovider", "--noconftest", "-k", selected]
     with report.open("w") as out:
         command = [sys.executable, "-m", "pytest", file, *options]
         ran = subprocess.run(command, cwd=directory, env=environment, stdout=out, stderr=subprocess.STDOUT)
     lines = re.findall(r"^(?:FAILED|ERROR|SUBFAILED.*?) ([^\s:]+\.py\S*)", report.read_text(), re.MULTILINE)
     found = list(dict.fromkeys(lines))  # a test whose subtests fail is there for each
-    return found if ran.returncode in (0, 1, 5) else [*found, file]
+    complete = ran.returncode in (0, 5) or (ran.returncode == 1 and found)
+    return found if complete else [*found, file]
 
 
 def on_the_cpu(test):

@@ -35,18 +35,38 @@ Tensor Sizes(llvm::ArrayRef<Tensor> sizes) {
   return ir::Concat(rows, 0);
 }
 
-Result NonZero(AtenCall& c) {  // (x)
-  Tensor x = c.tensor(0);
+struct Positions {
+  Tensor rows;   // of all elements, those that are not zero in front
+  Tensor count;  // of these
+};
+
+Positions NonZeros(Tensor x) {
   const int64_t n = x.elements(), rank = x.rank();
   Tensor mask = Flat(x.dtype() == DType::kBool ? x : ir::Ne(x, 0));
-  if (n == 0) return {Zeros(x, DType::kInt64, {0, rank}), Sizes({Number(x, 0)})};
-  if (rank == 0) return {Zeros(x, DType::kInt64, {1, 0}), ir::Convert(mask, DType::kInt64)};
+  if (n == 0) return {Zeros(x, DType::kInt64, {0, rank}), Number(x, 0)};
+  if (rank == 0) return {Zeros(x, DType::kInt64, {1, 0}), ir::Reshape(ir::Convert(mask, DType::kInt64), {})};
   llvm::SmallVector<Tensor> coordinates;
   for (int64_t d = 0; d < rank; ++d) {
-    coordinates.push_back(ir::Reshape(c.emitter().Iota(DType::kInt64, x.dims(), d), {n, 1}));
+    coordinates.push_back(ir::Reshape(x.emitter().Iota(DType::kInt64, x.dims(), d), {n, 1}));
   }
   Tensor running = Running(mask);
-  return {Packed(ir::Concat(coordinates, 1), mask, running), Sizes({Last(running)})};
+  return {Packed(ir::Concat(coordinates, 1), mask, running), Last(running)};
+}
+
+Result NonZero(AtenCall& c) {  // (x)
+  const Positions found = NonZeros(c.tensor(0));
+  return {found.rows, Sizes({found.count})};
+}
+
+Result NonZeroStatic(AtenCall& c) {  // (x; size, fill_value)
+  const Positions found = NonZeros(c.tensor(0));
+  const Ints dims = c.result_dims();
+  Tensor fill = c.emitter().Integer(DType::kInt64, c.integer(2), dims);
+  if (found.rows.elements() == 0 || fill.elements() == 0) return fill;
+  const int64_t n = found.rows.size(0);
+  Tensor rows =
+      dims[0] <= n ? ir::SliceDim(found.rows, 0, 0, dims[0]) : ir::Pad(found.rows, 0, {0, 0}, {dims[0] - n, 0});
+  return ir::Select(ir::Lt(c.emitter().Iota(DType::kInt64, dims, 0), ir::BroadcastTo(found.count, dims)), rows, fill);
 }
 
 Result MaskedSelect(AtenCall& c) {  // (x, mask)
@@ -120,6 +140,7 @@ Result UniqueConsecutive(AtenCall& c) {  // (x, return_inverse, return_counts, d
 
 void RegisterCompact(Registry& r) {
   r.Add("aten::nonzero", NonZero, kBounds | kHostKernelFirst);
+  r.Add("aten::nonzero_static", NonZeroStatic, kHostKernelFirst);
   r.Add("aten::masked_select", MaskedSelect, kBounds | kHostKernelFirst);
   r.Add("aten::masked_scatter", MaskedScatter, kHostKernelFirst);
   r.Add("aten::masked_scatter_backward", MaskedScatterBackward, kHostKernelFirst);

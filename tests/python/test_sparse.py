@@ -415,6 +415,15 @@ def test_invariants_are_checked():
             make(wrong, sizes)
 
 
+def test_views_as_other_elements_share_memory():
+    pairs = torch.tensor([[2.0, 3.0], [4.0, 5.0]], device="tpu")
+    x = torch.sparse_coo_tensor(torch.tensor([[0, 2], [0, 1]], device="tpu"), pairs, (3, 3, 2))
+    numbers = torch.view_as_complex(x)
+    numbers._values().mul_(2)
+    torch.view_as_real(numbers)._values()[0, 0] = 9
+    assert x._values().tolist() == [[9, 6], [8, 10]]
+
+
 @pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr])
 @pytest.mark.parametrize("zipped", [True, False])
 def test_parts_are_saved_as_the_tensors_they_are(layout, zipped):

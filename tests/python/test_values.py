@@ -262,6 +262,8 @@ GRID = torch.tensor([[1, 0, -2], [0, 3, 1]])
 BY_DATA = {
     "nonzero": lambda x: nonzeros(x, x[1], x > 9, x.view(1, 2, 3)),
     "nonzero of few": lambda x: nonzeros(x[0, 0], x[0, 1], x[:0], x[:, :0]),
+    "nonzero of a size": lambda x: [torch.nonzero_static(x, size=n, fill_value=7) for n in (0, 2, 4, 9)],
+    "nonzero of a size and few": lambda x: [torch.nonzero_static(t, size=2) for t in (x[0, 0], x[0, 1], x[:0], x > 9)],
     "masks": lambda x: (x[x > 0], x[x[:, 0] > 0], x[:, x[0] != 0], x[x[:, 0] > 0, 1], x[x > 9], (x > 0)[x > 0]),
     "a mask of the cpu": lambda x: x[torch.tensor([[True, False, True], [False, True, False]])],
     "writes": lambda x: (put(x, (x > 0,), x[0, 0]), put(x, (x != 0,), x.new_tensor([5, 6, 7, 8]))),

@@ -12,6 +12,15 @@ func.func @nonzero(%x: tensor<3x4xf32>) -> (tensor<12x2xi64>, tensor<1xi64>) {
   return %0#0, %0#1 : tensor<12x2xi64>, tensor<1xi64>
 }
 
+// Where the size is given, what is behind the last is filled.
+// CHECK-LABEL: module @nonzero_static
+// CHECK: -> (tensor<5x2xi64>
+// CHECK: "stablehlo.select"
+func.func @nonzero_static(%x: tensor<3x4xf32>) -> tensor<5x2xi64> {
+  %0 = tpu.aten "aten::nonzero_static"(%x) [#tpu.tensor<0>, 5, -1] in f32 : (tensor<3x4xf32>) -> tensor<5x2xi64>
+  return %0 : tensor<5x2xi64>
+}
+
 // CHECK-LABEL: module @masked_select
 // CHECK: -> (tensor<12xf32>, tensor<1xi64>
 // CHECK: "stablehlo.scatter"
