@@ -222,7 +222,7 @@ void Collected::AddHostTensor(const Operator& op, const at::Tensor& tensor, bool
   spec.wrapped_number = tensor.unsafeGetTensorImpl()->is_wrapped_number();
   Value* const placeholder = Capture::Current() ? Capture::Current()->NumberOf(tensor) : nullptr;
   const c10::Scalar number = NumberIn(tensor);
-  if (number.isComplex()) {  // too wide for a scalar operand
+  if (IsWide(number)) {
     words.push_back(Word(kHostTensorTag, static_cast<uint64_t>(spec.tensor_type) << 1 | spec.wrapped_number));
     AddTemporary(op, Upload(tensor, DeviceSoFar()), in_list);
     return;
@@ -237,7 +237,7 @@ void Collected::AddHostTensor(const Operator& op, const at::Tensor& tensor, bool
 void Collected::AddScalar(const c10::Scalar& number, ScalarSpec::As as) {
   ScalarSpec spec;
   spec.as = as;
-  if (number.isComplex()) return AddAttribute(number);
+  if (IsWide(number)) return AddAttribute(number);
   if (!number.isFloatingPoint()) spec.dtype = number.isBoolean() ? DType::kBool : DType::kInt64;
   words.push_back(Word(kScalarTag, static_cast<uint64_t>(spec.dtype) | RangeOf(number) << 8));
   operands.push_back({nullptr, BitsOf(number)});
@@ -249,6 +249,9 @@ void Collected::AddAttribute(const c10::IValue& value) {
   if (value.isInt() || value.isBool()) {
     words.push_back(Word(kIntTag, value.isBool()));
     words.push_back(static_cast<uint64_t>(value.isBool() ? value.toBool() : value.toInt()));
+  } else if (value.isUnsigned()) {
+    words.push_back(Word(kIntTag, 3));
+    words.push_back(value.toUInt());
   } else if (value.isDouble()) {
     words.push_back(kDoubleTag);
     words.push_back(std::bit_cast<uint64_t>(value.toDouble()));

@@ -100,6 +100,8 @@ c10::Scalar NumberIn(const at::Tensor& tensor) {
   return at::native::_local_scalar_dense_cpu(tensor);  // not aten::item, which torch.export replaces while it works
 }
 
+bool IsWide(const c10::Scalar& number) { return number.isComplex() || number.type() == c10::ScalarType::UInt64; }
+
 uint64_t BitsOf(const c10::Scalar& number) {
   if (number.isFloatingPoint()) return std::bit_cast<uint64_t>(number.toDouble());
   return static_cast<uint64_t>(number.isBoolean() ? number.toBool() : number.toLong());

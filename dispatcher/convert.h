@@ -21,7 +21,9 @@ c10::ScalarType ToScalarType(DType type);
 
 // A 0-dim CPU tensor's number.
 c10::Scalar NumberIn(const at::Tensor& tensor);
-// A number that is not complex, as a scalar operand's bits: a double's, an int64's or a bool's.
+// Whether it fits into no scalar operand, which is a double, an int64 or a bool.
+bool IsWide(const c10::Scalar& number);
+// A number that is not wide, as a scalar operand's bits.
 uint64_t BitsOf(const c10::Scalar& number);
 
 }  // namespace tpu

@@ -35,7 +35,7 @@ c10::ScalarType ResultType(const Operator& op, at::ArrayRef<c10::IValue> argumen
       any = true;
     }
     const bool promotes = !op.is_float[i] && !op.op.schema().arguments()[i].kwarg_only();
-    if (op.kinds[i] == ArgumentKind::kScalar && arguments[i].isScalar() && promotes) {
+    if (op.kinds[i] == ArgumentKind::kScalar && !arguments[i].isNone() && promotes) {
       at::Tensor number = c10::scalar_to_tensor(arguments[i].toScalar());
       number.unsafeGetTensorImpl()->set_wrapped_number(true);
       state = at::native::update_result_type_state(number, state);
@@ -130,7 +130,7 @@ void DescribeArguments(const Operator& op, at::ArrayRef<c10::IValue> arguments, 
     CallArgument a;
     c10::IValue constant;
     const bool number = op.kinds[i] == ArgumentKind::kScalar && !op.static_scalars && !v.isNone() &&
-                        !v.isComplexDouble() && !op.IsDefault(i, v.toScalar());
+                        !IsWide(v.toScalar()) && !op.IsDefault(i, v.toScalar());
     if (op.kinds[i] == ArgumentKind::kTensor && !v.isNone() && v.toTensor().defined()) {
       const bool scalar = collected.layouts[next] == nullptr;
       a.kind = scalar ? CallArgument::Kind::kScalar : CallArgument::Kind::kTensor;
@@ -279,13 +279,13 @@ bool HasKernel(const Operator& op, const Call& call) {
   return op.recorded.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU) || Engine::Get().backend().CanLower(call);
 }
 
-// A list's numbers are operands each, which complex ones are too wide for.
-bool ListsComplexNumbers(const Operator& op, at::ArrayRef<c10::IValue> arguments) {
+// A list's numbers are operands each.
+bool ListsWideNumbers(const Operator& op, at::ArrayRef<c10::IValue> arguments) {
   if (op.packed >= 0 && arguments[op.packed].toTensor().is_complex()) return true;
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (op.kinds[i] != ArgumentKind::kScalarList || arguments[i].isNone()) continue;
     const auto list = arguments[i].toListRef();
-    if (std::any_of(list.begin(), list.end(), [](const c10::IValue& n) { return n.isComplexDouble(); })) return true;
+    if (std::any_of(list.begin(), list.end(), [](const c10::IValue& n) { return IsWide(n.toScalar()); })) return true;
   }
   return false;
 }
@@ -363,7 +363,7 @@ SignatureRef Infer(const Operator& op, at::ArrayRef<c10::IValue> arguments, cons
   Metrics::Get().inferences.fetch_add(1, std::memory_order_relaxed);
   Draft d;
   Signature* const s = d.signature.get();
-  if (!op.returns_tensors || ListsComplexNumbers(op, arguments) || LacksTensor(op, arguments)) {
+  if (!op.returns_tensors || ListsWideNumbers(op, arguments) || LacksTensor(op, arguments)) {
     s->recordable = false;
     return d.Finish();
   }

@@ -20,10 +20,6 @@ def init():
     _C.init()
 
 
-def _lazy_init():
-    _C.init()
-
-
 def _is_in_bad_fork():
     """True in a process forked from one that was using its devices: they can't be used here."""
     return _C.in_bad_fork()

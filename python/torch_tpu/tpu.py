@@ -9,7 +9,6 @@ from torch_tpu import graphs, memory, random, streams
 from torch_tpu.devices import (  # noqa: F401
     _exchange_device,
     _is_in_bad_fork,
-    _lazy_init,
     _maybe_exchange_device,
     current_device,
     device,

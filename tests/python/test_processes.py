@@ -331,6 +331,25 @@ def test_import_is_silent_and_creates_nothing():
     assert done.stdout == "" and done.stderr == ""
 
 
+def test_what_is_compiled_for_the_cpu_makes_no_devices():
+    run_python("""
+        import torch
+        from torch.utils.checkpoint import checkpoint
+        f = torch.compile(lambda x: x.sin().cos().exp(), backend="aot_eager")
+        x = torch.ones(4, requires_grad=True)
+        checkpoint(f, x, use_reentrant=False).sum().backward()  # asks whether its forward initialized a device
+        assert torch.accelerator.current_stream().stream_id == 0
+        assert not torch.tpu.is_initialized() and not torch.tpu._initialized
+        for index in (1, 99):
+            try:
+                torch.accelerator.current_stream(index)
+            except RuntimeError as error:
+                assert "invalid device ordinal" in str(error), error
+            else:
+                raise AssertionError(index)
+    """)
+
+
 def test_import_is_quick():
     program = """
         import os, sys, time

@@ -31,6 +31,16 @@ def test_promotion_with_numbers(dtype, number):
     check(lambda x: (x + number, x * number, number * x), sample(dtype))
 
 
+@pytest.mark.parametrize("number", [2**63, 2**64 - 1])
+def test_numbers_above_the_signed_ones(number):
+    def program(x):
+        held = torch.tensor(number, dtype=torch.uint64)  # a number that the CPU holds
+        filled = torch.full_like(x, number)
+        return filled, filled == number, filled == held, torch.empty_like(x).fill_(held), x == number
+
+    check(program, torch.tensor([1, 2**63, 2**64 - 1], dtype=torch.uint64))
+
+
 @pytest.mark.parametrize("a,b", itertools.product(DTYPES, DTYPES))
 def test_casts(a, b):
     check(lambda x: x.to(b), sample(a))
