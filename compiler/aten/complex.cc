@@ -197,16 +197,43 @@ Lowering Unary(F f) {
   return [f](AtenCall& c) -> Result { return Whole(f(At(c, 0))); };
 }
 
+// In f64: what the logarithm's product is rounded by, the power is off by in parts of itself.
+Number PowerOf(const Number& z, const Number& exponent) {
+  const auto in = [](const Number& a, DType type) {
+    return Number{ir::Convert(a.real, type), ir::Convert(a.imaginary, type)};
+  };
+  return in(Exp(Product(in(exponent, DType::kFloat64), Log(in(z, DType::kFloat64)))), z.real.dtype());
+}
+
+Tensor IsReal(const Number& z, double number) { return ir::Eq(z.real, number) & ir::Eq(z.imaginary, 0); }
+Number OneWhere(Tensor here, const Number& z) {
+  return {ir::Select(here, 1, z.real), ir::Select(here, 0, z.imaginary)};
+}
+
 Result Power(AtenCall& c) {  // (x, exponent)
+  return Whole(PowerOf(At(c, 0), At(c, 1)));
+}
+
+Result PowerOfNumber(AtenCall& c) {  // (number, exponent)
+  const Number z = At(c, 0);
+  return Whole(OneWhere(IsReal(z, 1), PowerOf(z, At(c, 1))));  // whatever the exponent is
+}
+
+Result PowerByNumber(AtenCall& c) {  // (x, number)
   const Number z = At(c, 0);
   if (c.is_static(1)) {
     const double exponent = c.real(1);
     if (exponent == 2) return Whole(Product(z, z));
     if (exponent == 3) return Whole(Product(Product(z, z), z));
     if (exponent == -1) return Whole(Reciprocal(z));
+    if (exponent == -2) return Whole(Reciprocal(Product(z, z)));
     if (exponent == 0.5) return Whole(Sqrt(z));
+    if (exponent == -0.5) return Whole(Reciprocal(Sqrt(z)));
   }
-  return Whole(Exp(Product(At(c, 1), Log(z))));
+  const Number exponent = At(c, 1), power = PowerOf(z, exponent);
+  const Tensor one = IsReal(exponent, 1);
+  const Number of_one = {ir::Select(one, z.real, power.real), ir::Select(one, z.imaginary, power.imaginary)};
+  return Whole(OneWhere(IsReal(exponent, 0), of_one));
 }
 
 Lowering Norm(int dims) {  // (x, order, ...)
@@ -289,9 +316,9 @@ void RegisterComplex(Registry& r) {
   r.AddComplex("aten::log10", Unary([](const Number& z) { return Scaled(Log(z), M_LOG10E); }));
   r.AddComplex("aten::sqrt", Unary(Sqrt));
   r.AddComplex("aten::rsqrt", Unary([](const Number& z) { return Reciprocal(Sqrt(z)); }));
-  for (const char* name : {"aten::pow.Tensor_Scalar", "aten::pow.Tensor_Tensor", "aten::pow.Scalar"}) {
-    r.AddComplex(name, Power);
-  }
+  r.AddComplex("aten::pow.Tensor_Tensor", Power);
+  r.AddComplex("aten::pow.Scalar", PowerOfNumber);
+  r.AddComplex("aten::pow.Tensor_Scalar", PowerByNumber);
   r.AddComplex("aten::sinh", Unary(Sinh));
   r.AddComplex("aten::cosh", Unary(Cosh));
   r.AddComplex("aten::tanh", Unary(Tanh));

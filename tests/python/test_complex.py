@@ -192,6 +192,21 @@ def test_where_a_part_overflows(name, dtype):
     check(lambda z: torch.view_as_real(getattr(torch, name)(z)), z)  # a part that is infinite hides the other
 
 
+def test_powers_of_no_and_of_infinite_numbers():
+    z = torch.tensor(
+        [0, 1, -1, 2j, INFINITY, complex(-INFINITY, 1), complex(float("nan"), 0), -2, complex(0, INFINITY)]
+    )
+    exponents = (0, 1, 0j, 1 + 0j, 2.5, -0.5, 0.25, 1j, 2 - 1j, INFINITY)
+    check(
+        lambda z: [
+            *(z**exponent for exponent in exponents),
+            *(torch.pow(z, torch.full_like(z, exponent)) for exponent in exponents),
+            *(base**z for base in (0, 1, 1 + 0j, 2.0, -2, 1j, INFINITY)),
+        ],
+        z,
+    )
+
+
 @pytest.mark.parametrize("name", ["log", "log2", "log10", "sqrt"])
 def test_of_large_numbers(name):
     check(getattr(torch, name), torch.view_as_complex(torch.cartesian_prod(LARGE, LARGE).contiguous()))
