@@ -322,6 +322,7 @@ def test_pooled_by_a_window_that_is_larger_than_what_it_covers(padding, override
     check(program, torch.randn(2, 3, 4, 5, generator=torch.Generator().manual_seed(0)))
 
 
+@pytest.mark.embedded_only(reason="about the code that is written for the embedded device")
 def test_pooled_by_windows_of_thousands():
     def program(x):
         F = torch.nn.functional
