@@ -213,21 +213,34 @@ class StandIns {
     });
   }
 
-  // `made`: of the tensors before it, with one of which it may share memory.
+  // Puts `moved` over `there`: over its elements, or over all but the first.
+  static void MoveOver(const at::Tensor& moved, const at::Tensor& there, bool beside) {
+    const int64_t offset = there.storage_offset() + (beside ? 1 : 0);
+    const std::vector<int64_t> sizes = moved.sizes().vec(), strides = moved.strides().vec();
+    const size_t bytes = at::detail::computeStorageNbytes(sizes, strides, moved.itemsize(), offset);
+    at::native::maybe_resize_storage_cpu(there.unsafeGetTensorImpl(), bytes);
+    moved.set_(there.storage(), offset, sizes, strides);
+  }
+
+  // `made`: of the tensors before it, with some of which it may share memory. It goes where the first of them is, the
+  // others come there.
   at::Tensor TensorLike(const at::Tensor& t, const std::vector<at::Tensor>& made) const {
     const Shape shape = shrink_ ? (*shrink_)(t.sizes(), t.strides()) : Shape{t.sizes().vec(), t.strides().vec()};
     at::Tensor like = at::empty_strided(shape.sizes, shape.strides, at::TensorOptions(t.scalar_type()));
+    bool placed = false;
     for (const Overlap& overlap : overlaps_) {
       if (overlap.second != made.size()) continue;
       const at::Tensor& other = made[overlap.first];
-      if (overlap.kind == Overlap::Kind::kSameTensor) return other;
-      const bool apart =
+      const bool beside =
           overlap.kind == Overlap::Kind::kPartial && other.sizes() == like.sizes() && other.dtype() == like.dtype();
-      const int64_t offset = apart ? 1 : 0;
-      const size_t bytes = at::detail::computeStorageNbytes(shape.sizes, shape.strides, like.itemsize(), offset);
-      at::native::maybe_resize_storage_cpu(other.unsafeGetTensorImpl(), bytes);
-      like.set_(other.storage(), offset, shape.sizes, shape.strides);
-      break;
+      const bool same = overlap.kind == Overlap::Kind::kSameTensor;
+      if (placed) {
+        MoveOver(other, like, beside);
+      } else if (!same) {
+        MoveOver(like, other, beside);
+      }
+      if (same) like = other;
+      placed = true;
     }
     // A number stays one: it takes part in promotion as such.
     if (t.unsafeGetTensorImpl()->is_wrapped_number()) like.unsafeGetTensorImpl()->set_wrapped_number(true);

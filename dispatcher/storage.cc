@@ -41,8 +41,9 @@ c10::intrusive_ptr<c10::StorageImpl> Make(c10::StorageImpl::use_byte_size_t, c10
   // UntypedStorage.__getitem__ of a slice: another storage over a part of one's memory.
   TORCH_CHECK(!data.get_context(), "tpu: a storage's slice would share its memory; slice a tensor over it instead");
   const c10::DeviceIndex device = data ? data.device().index() : c10::DeviceIndex{-1};
-  return TpuStorage::Make(static_cast<size_t>(bytes.expect_int()),
-                          device < 0 ? static_cast<c10::DeviceIndex>(CurrentDevice()) : device);
+  // Observers are told once it is used: Python must have the only reference to a storage that it makes.
+  return c10::make_intrusive<TpuStorage>(static_cast<size_t>(bytes.expect_int()),
+                                         device < 0 ? static_cast<c10::DeviceIndex>(CurrentDevice()) : device);
 }
 
 thread_local StorageObserver* observer = nullptr;

@@ -69,7 +69,7 @@ Result EmbeddingBag(AtenCall& c) {
   const int64_t mode = c.integer(4), padding = c.integer(8, -1), count = indices.size(0);
   if (c.boolean(7)) offsets = ir::SliceDim(offsets, 0, 0, offsets.size(0) - 1);
   const int64_t bags = offsets.size(0);
-  if (weight.size(0) == 0 && count > 0) return Result::Decline();  // an error of the CPU's kernel
+  if (weight.elements() == 0 && count > 0) return Result::Decline();  // the CPU's kernel checks the indices
   Emitter& e = c.emitter();
   const DType compute = OpMath(weight.dtype());
   const Tensor none = e.Integer(DType::kInt64, 0, c.result_dims(3));

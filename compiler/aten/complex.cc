@@ -108,15 +108,68 @@ Number Sign(const Number& z) {
   return {ir::Select(zero, 0, z.real / magnitude), ir::Select(zero, 0, z.imaginary / magnitude)};
 }
 
-Number Exp(const Number& z) {
-  const Tensor size = ir::Exp(z.real);
-  const Tensor real = ir::Eq(z.imaginary, 0);  // e to an infinity has no NaN beside it then
-  return {ir::Select(real, size, size * ir::Cos(z.imaginary)),
-          ir::Select(real, z.imaginary, size * ir::Sin(z.imaginary))};
+// x * y, and 0 where one of them is 0, whatever the other is.
+Tensor ZeroOr(Tensor x, Tensor y) {
+  return ir::Select(ir::Eq(y, 0), CopySign(x.emitter().Constant(x.dtype(), 1), x) * y,
+                    x * ir::Select(ir::Eq(x, 0), CopySign(x.emitter().Constant(x.dtype(), 1), y), y));
 }
 
-// x * y, and 0 where x is 0 and y overflows.
-Tensor ZeroOr(Tensor x, Tensor y) { return x * ir::Select(ir::Eq(x, 0), ir::Max(ir::Min(y, 1.0), -1.0), y); }
+// An angle that is none, beside an infinite real part: that tells parts of the result all the same.
+Tensor IsOpen(const Number& z) { return ir::Not(IsFinite(z.imaginary)) & ir::Eq(ir::Abs(z.real), kInfinity); }
+Tensor CosineOf(const Number& z) { return ir::Select(IsOpen(z), 1, ir::Cos(z.imaginary)); }
+
+// An exponential of `real` may overflow where its product with a sine of the angle doesn't: the exponential is that of
+// `of`, times a factor that the sine and cosine have.
+struct Wave {
+  Tensor of, cosine, sine;
+};
+Wave WaveOf(const Number& z, Tensor huge, double shift) {
+  const Tensor factor = ir::Select(huge, z.real.emitter().Constant(z.real.dtype(), std::exp(shift)), 1);
+  return {ir::Select(huge, z.real - ir::Max(ir::Min(z.real, shift), -shift), z.real), factor * CosineOf(z),
+          factor * ir::Sin(z.imaginary)};
+}
+double MostOf(Tensor x) { return x.dtype() == DType::kFloat64 ? 709 : 88; }  // that e is raised to
+
+Number Exp(const Number& z) {
+  const double most = MostOf(z.real);
+  const Wave w = WaveOf(z, z.real > most, most / 2);
+  const Tensor size = ir::Exp(w.of), sine = ir::Select(IsOpen(z) & (z.real < 0), 1, w.sine);
+  return {size * w.cosine, ir::Select(ir::Eq(z.imaginary, 0), z.imaginary, size * sine)};
+}
+
+Number Sinh(const Number& z) {
+  const double most = MostOf(z.real);
+  const Wave w = WaveOf(z, ir::Abs(z.real) > most, most / 2);
+  return {ZeroOr(ir::Sinh(w.of), w.cosine), ZeroOr(ir::Cosh(w.of), w.sine)};
+}
+
+Number Cosh(const Number& z) {
+  const double most = MostOf(z.real);
+  const Wave w = WaveOf(z, ir::Abs(z.real) > most, most / 2);
+  return {ir::Cosh(w.of) * w.cosine, ZeroOr(ir::Sinh(w.of), w.sine)};
+}
+
+// From half the largest exponent on its real part is 1, and the imaginary one rounds to 0.
+Number Tanh(const Number& z) {
+  const double most = MostOf(z.real) / 2;
+  const Tensor x = ir::Max(ir::Min(z.real, most), -most), sinh = ir::Sinh(x);
+  const Tensor cosine = CosineOf(z), divisor = sinh * sinh + cosine * cosine;
+  const Tensor turned = ir::Select(IsOpen(z), 1, ir::Sin(z.imaginary) * cosine);
+  const Tensor imaginary = turned * ir::Select(ir::Abs(z.real) > most, 0, 1.0 / divisor);
+  return {ZeroOr(sinh, ir::Cosh(x) / divisor), ir::Select(ir::Eq(z.imaginary, 0), z.imaginary, imaginary)};
+}
+
+// What f is of i z, divided by i.
+template <Number (*f)(const Number&)>
+Number Turned(const Number& z) {
+  const Number turned = f({-z.imaginary, z.real});
+  return {turned.imaginary, -turned.real};
+}
+
+Number Sigmoid(const Number& z) {
+  const Number e = Exp({-z.real, -z.imaginary});
+  return Reciprocal({e.real + 1.0, e.imaginary});
+}
 
 // Near a magnitude of 1 the logarithm of its square, without cancellation.
 Number Log(const Number& z) {
@@ -144,15 +197,62 @@ Lowering Unary(F f) {
   return [f](AtenCall& c) -> Result { return Whole(f(At(c, 0))); };
 }
 
+// In f64: what the logarithm's product is rounded by, the power is off by in parts of itself.
+Number PowerOf(const Number& z, const Number& exponent) {
+  const auto in = [](const Number& a, DType type) {
+    return Number{ir::Convert(a.real, type), ir::Convert(a.imaginary, type)};
+  };
+  return in(Exp(Product(in(exponent, DType::kFloat64), Log(in(z, DType::kFloat64)))), z.real.dtype());
+}
+
+Tensor IsReal(const Number& z, double number) { return ir::Eq(z.real, number) & ir::Eq(z.imaginary, 0); }
+Number OneWhere(Tensor here, const Number& z) {
+  return {ir::Select(here, 1, z.real), ir::Select(here, 0, z.imaginary)};
+}
+
 Result Power(AtenCall& c) {  // (x, exponent)
-  if (!c.is_static(1)) return Result::Decline();
+  return Whole(PowerOf(At(c, 0), At(c, 1)));
+}
+
+Result PowerOfNumber(AtenCall& c) {  // (number, exponent)
   const Number z = At(c, 0);
-  const double exponent = c.real(1);
-  if (exponent == 2) return Whole(Product(z, z));
-  if (exponent == 3) return Whole(Product(Product(z, z), z));
-  if (exponent == -1) return Whole(Reciprocal(z));
-  if (exponent == 0.5) return Whole(Sqrt(z));
-  return Result::Decline();
+  return Whole(OneWhere(IsReal(z, 1), PowerOf(z, At(c, 1))));  // whatever the exponent is
+}
+
+Result PowerByNumber(AtenCall& c) {  // (x, number)
+  const Number z = At(c, 0);
+  if (c.is_static(1)) {
+    const double exponent = c.real(1);
+    if (exponent == 2) return Whole(Product(z, z));
+    if (exponent == 3) return Whole(Product(Product(z, z), z));
+    if (exponent == -1) return Whole(Reciprocal(z));
+    if (exponent == -2) return Whole(Reciprocal(Product(z, z)));
+    if (exponent == 0.5) return Whole(Sqrt(z));
+    if (exponent == -0.5) return Whole(Reciprocal(Sqrt(z)));
+  }
+  const Number exponent = At(c, 1), power = PowerOf(z, exponent);
+  const Tensor one = IsReal(exponent, 1);
+  const Number of_one = {ir::Select(one, z.real, power.real), ir::Select(one, z.imaginary, power.imaginary)};
+  return Whole(OneWhere(IsReal(exponent, 0), of_one));
+}
+
+Lowering Norm(int dims) {  // (x, order, ...)
+  return [dims](AtenCall& c) -> Result {
+    if (c.has(1) && !c.is_static(1)) return Result::Decline();
+    const DType type = c.result_dtype();
+    const Number z = At(c, 0), x = {ir::Convert(z.real, type), ir::Convert(z.imaginary, type)};
+    const Shape over = c.dims(dims, x.real.rank());
+    const double order = c.real(1, 2);
+    const Tensor norm = order == 2 ? ir::Sqrt(ir::Sum(x.real * x.real + x.imaginary * x.imaginary, over, true))
+                                   : VectorNorm(Magnitude(x), order, over);
+    return ir::Reshape(norm, c.result_dims());
+  };
+}
+
+Result Vdot(AtenCall& c) {  // (x, y)
+  const Number x = At(c, 0), y = At(c, 1);
+  return ir::Complex(ir::Sum(x.real * y.real + x.imaginary * y.imaginary, {0}),
+                     ir::Sum(x.real * y.imaginary - x.imaginary * y.real, {0}));
 }
 
 void AddByParts(Registry& r, std::initializer_list<const char*> names, const Positions& terms,
@@ -216,14 +316,21 @@ void RegisterComplex(Registry& r) {
   r.AddComplex("aten::log10", Unary([](const Number& z) { return Scaled(Log(z), M_LOG10E); }));
   r.AddComplex("aten::sqrt", Unary(Sqrt));
   r.AddComplex("aten::rsqrt", Unary([](const Number& z) { return Reciprocal(Sqrt(z)); }));
-  r.AddComplex("aten::pow.Tensor_Scalar", Power);
-  r.AddComplex("aten::sin", Unary([](const Number& z) {
-                 return Number{ZeroOr(ir::Sin(z.real), ir::Cosh(z.imaginary)), ir::Cos(z.real) * ir::Sinh(z.imaginary)};
-               }));
-  r.AddComplex("aten::cos", Unary([](const Number& z) {
-                 return Number{ir::Cos(z.real) * ir::Cosh(z.imaginary),
-                               -ZeroOr(ir::Sin(z.real), ir::Sinh(z.imaginary))};
-               }));
+  r.AddComplex("aten::pow.Tensor_Tensor", Power);
+  r.AddComplex("aten::pow.Scalar", PowerOfNumber);
+  r.AddComplex("aten::pow.Tensor_Scalar", PowerByNumber);
+  r.AddComplex("aten::sinh", Unary(Sinh));
+  r.AddComplex("aten::cosh", Unary(Cosh));
+  r.AddComplex("aten::tanh", Unary(Tanh));
+  r.AddComplex("aten::sin", Unary(Turned<Sinh>));
+  r.AddComplex("aten::cos", Unary([](const Number& z) { return Cosh({-z.imaginary, z.real}); }));
+  r.AddComplex("aten::tan", Unary(Turned<Tanh>));
+  r.AddComplex("aten::sigmoid", Unary(Sigmoid));
+  r.AddComplex("aten::vdot", Vdot);
+  for (const char* name : {"aten::linalg_vector_norm", "aten::norm.ScalarOpt_dim", "aten::norm.ScalarOpt_dim_dtype"}) {
+    r.AddComplex(name, Norm(2));
+  }
+  for (const char* name : {"aten::norm.Scalar", "aten::norm.ScalarOpt_dtype"}) r.AddComplex(name, Norm(99));
   for (const char* name : {"aten::div.Tensor", "aten::div.Scalar"}) {
     r.AddComplex(name, [](AtenCall& c) -> Result { return Whole(Quotient(At(c, 0), At(c, 1))); });
   }

@@ -21,9 +21,20 @@ Tensor Index(AtenCall& c, int i) { return c.as(i, DType::kInt64); }
 // Sums of half types are kept in f32 while scattering.
 Tensor Wide(Tensor x) { return ir::Convert(x, OpMath(x.dtype())); }
 
+// An index is checked where it reads or writes an element. Where it has none to, the CPU's kernel checks it for some
+// operators, which are left to that.
+bool HasOnlyChecks(AtenCall& c, Tensor index) { return llvm::is_contained(c.result_dims(), 0) && index.elements() > 0; }
+
 Result IndexSelect(AtenCall& c) {  // (x, dim, index)
-  Tensor x = AtLeast1(c.tensor(0));
-  return ir::Reshape(ir::Take(x, Flat(Index(c, 2)), c.dim(1, x.rank())), c.result_dims());
+  Tensor x = AtLeast1(c.tensor(0)), index = Flat(Index(c, 2));
+  if (HasOnlyChecks(c, index)) return Result::Decline();
+  return ir::Reshape(ir::Take(x, index, c.dim(1, x.rank())), c.result_dims());
+}
+
+Result Embedding(AtenCall& c) {  // (weight, indices)
+  const Tensor index = Index(c, 1);
+  if (HasOnlyChecks(c, index)) return Result::Decline();
+  return ir::Take(c.tensor(0), index, 0);
 }
 
 Result EmbeddingBackward(AtenCall& c) {  // (grad, indices, num_weights, padding_idx, scale_grad_by_freq)
@@ -85,6 +96,7 @@ Tensor Combined(const Reduction& r, Tensor base, Tensor updates,
 Result ScatterInto(AtenCall& c, const Reduction& r) {
   Tensor base = AtLeast1(c.tensor(0)), index = AtLeast1(Index(c, 2));
   if (index.elements() == 0) return c.tensor(0);
+  if (HasOnlyChecks(c, index)) return Result::Decline();
   Tensor src = c.as(3, base.dtype());
   if (c.is_tensor(3)) {
     src = AtLeast1(src);
@@ -112,7 +124,7 @@ Result ScatterReduce(AtenCall& c) {  // (base, dim, index, src, reduce, include_
 Result IndexReduce(AtenCall& c) {  // (base, dim, index, source, reduce, include_self)
   std::optional<Reduction> r = ReductionOf(c.string(4), c.boolean(5, true));
   Tensor base = Wide(AtLeast1(c.tensor(0))), source = AtLeast1(c.as(3, base.dtype())), index = Flat(Index(c, 2));
-  if (!r || base.dtype() == DType::kBool) return Result::Decline();
+  if (!r || base.dtype() == DType::kBool || HasOnlyChecks(c, index)) return Result::Decline();
   if (index.elements() == 0) return c.tensor(0);
   const int64_t dim = c.dim(1, base.rank());
   Tensor written = Combined(*r, base, source, [&](ScatterKind kind, Tensor into, Tensor updates) {
@@ -270,7 +282,7 @@ Result Histogram(AtenCall& c) {
 
 void RegisterIndex(Registry& r) {
   r.Add("aten::index_select", IndexSelect, kAnyElement);
-  r.Add("aten::embedding", [](AtenCall& c) -> Result { return ir::Take(c.tensor(0), Index(c, 1), 0); }, kAnyElement);
+  r.Add("aten::embedding", Embedding, kAnyElement);
   r.Add("aten::embedding_dense_backward", EmbeddingBackward);
   r.Add("aten::gather", Gather);
   r.Add({"aten::scatter.src", "aten::scatter.value"},

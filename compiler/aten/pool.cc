@@ -50,6 +50,9 @@ Lowering MaxPool(size_t n) {  // (x, kernel, stride, padding, dilation, ceil_mod
         MakeWindow(x.dims(), c.result_dims(), Spread(c.ints(1), n, 1), stride.empty() ? Shape() : Spread(stride, n, 1),
                    Spread(c.ints(3), n, 0), Spread(c.ints(4), n, 1));
     w = Cut(w, x.dims(), c.result_dims());
+    // Code for each place of a window: the CPU's kernel is as quick where there are many.
+    constexpr int64_t kMostPlaces = 128;
+    if (c.num_results() > 1 && c.host_kernels() && NumElements(w.window) > kMostPlaces) return Result::Decline();
     Tensor values = ir::WindowReduce(ir::ReduceKind::max, x, w);
     if (c.num_results() == 1) return values;
     return {values, ir::WindowArgReduce(ir::ExtremumKind::max, x, w)};

@@ -24,7 +24,24 @@ Tensor Polynomial(Tensor x, std::initializer_list<double> coefficients) {
 // What x lies beside a whole number: at most one half, exact.
 Tensor BesideWhole(Tensor x) { return x - ir::RoundEven(x); }
 
-// Lanczos' series (SIAM J. Numer. Anal. B 1, 1964) with g = 7, by Godfrey's nine coefficients; below 1/2 reflected.
+// log gamma(z + 1) from 1/2 to 3, which is 0 at z = 0 and 1: over z * (z - 1) a polynomial in (y - k) / (y + k), where
+// y = z + 1, here the Chebyshev interpolation of degree 22.
+Tensor LogGammaNearItsZeros(Tensor z) {
+  constexpr double kMiddle = 1.224744871391589;  // the root of 1/2 * 3
+  constexpr double kScale = (3 + kMiddle) / (3 - kMiddle);
+  const Tensor t = (z + (1 - kMiddle)) / (z + (1 + kMiddle)) * kScale;
+  return z * (z - 1) *
+         Polynomial(t,
+                    {0.528838744145037,      -0.19499299920071322,    0.022916637181315466,   -0.011832449240938212,
+                     0.0026949455119654924,  -0.0012759724664100653,  0.00035464773440718365, -0.00016222038544473985,
+                     4.9839421780918583e-05, -2.2377172359663254e-05, 7.3056547901984834e-06, -3.2412256922793396e-06,
+                     1.1023284346898086e-06, -4.865429467238517e-07,  1.70455460159751e-07,   -7.221148040787415e-08,
+                     2.5813546739024295e-08, -1.3881248092946275e-08, 5.094107287491903e-09,  -3.5748202786439956e-10,
+                     1.1686620065695127e-10, -7.917649331865806e-10,  2.98741784819784e-10});
+}
+
+// Beyond, Lanczos' series (SIAM J. Numer. Anal. B 1, 1964) with g = 7, by Godfrey's nine coefficients; below 1/2
+// reflected.
 Tensor LogGamma(Tensor x) {
   constexpr double kG = 7, kCoefficients[] = {676.520368121885098567009190444019, -1259.13921672240287047156078755283,
                                               771.3234287776530788486528258894,   -176.61502916214059906584551354,
@@ -35,9 +52,12 @@ Tensor LogGamma(Tensor x) {
   double shift = 0;
   for (const double c : kCoefficients) sum = sum + c / (z + ++shift);
   const Tensor t = z + (kG + 0.5), log_t = std::log(kG + 0.5) + ir::Log1p(z / (kG + 0.5));
-  const Tensor upper = 0.5 * std::log(2 * M_PI) + (z + 0.5 - t / log_t) * log_t + ir::Log(sum);
+  const Tensor far = 0.5 * std::log(2 * M_PI) + (z + 0.5 - t / log_t) * log_t + ir::Log(sum);
+  const Tensor upper = ir::Select(z < 2, LogGammaNearItsZeros(z), far);
   const Tensor beside = ir::Abs(BesideWhole(x));
-  const Tensor value = ir::Select(reflected, std::log(M_PI) - ir::Log(ir::Sin(M_PI * beside)) - upper, upper);
+  // Near a pole the sine is its angle, which may round.
+  const Tensor sine = ir::Select(beside < 1e-9, beside, ir::Sin(M_PI * beside) * M_1_PI);
+  const Tensor value = ir::Select(reflected, -ir::Log(sine) - upper, upper);
   const Tensor pole = (ir::Eq(beside, 0) & (x <= 0)) | ir::Eq(ir::Abs(x), kInfinity);
   return ir::Select(pole, kInfinity, value);
 }

@@ -45,6 +45,9 @@ class Special : private KernelFrame {
   // result[from .. from + count) = the base's, if that is a splat.
   void FillBase(Value* from, Value* count);
   void Fill(Value* from, Value* count, Value* element);
+  // Of two numbers the greater or lesser one, of equal ones (zeros, whose signs differ) the later: x. NaN from the
+  // first on.
+  Value* LastExtremum(bool max, Value* total, Value* x);
   Value* CountLess(Value* list, int64_t count, Value* than);
   void Find(Value* list, int64_t count, Value* first, Value* size, const Body& body);
   // The end of the elements equal to `value` that the list has from `from` on.
@@ -366,6 +369,12 @@ KernelShape Special::SumTaken() {
   return shape;
 }
 
+Value* Special::LastExtremum(bool max, Value* total, Value* x) {
+  Value* found =
+      b_.CreateSelect(b_.CreateFCmp(max ? llvm::CmpInst::FCMP_OGE : llvm::CmpInst::FCMP_OLE, x, total), x, total);
+  return b_.CreateSelect(b_.CreateFCmpUNO(x, x), x, found);
+}
+
 KernelShape Special::Scan() {
   auto op = mlir::cast<ir::ScanOp>(op_);
   int64_t dim = op.getDim();
@@ -377,6 +386,7 @@ KernelShape Special::Scan() {
               (op.getKind() == ir::ReduceKind::sum || op.getKind() == ir::ReduceKind::prod);
   mlir::Type running = wide ? mlir::Float64Type::get(element.getContext()) : element;
   auto fold = static_cast<ElementOps::Fold>(op.getKind());
+  const bool extremum = mlir::isa<mlir::FloatType>(element) && !wide;
   int lanes = inner % 8 == 0 ? 8 : 1;
   KernelShape shape;
   shape.rows = outer * (inner / lanes);
@@ -390,7 +400,8 @@ KernelShape Special::Scan() {
       Value* at = b_.CreateAdd(start, b_.CreateMul(i, I64(inner)));
       Value* x = ops_.Convert(element, running, ops_.Load(element, At(pointers_[0], element, at), lanes));
       Value* total = b_.CreateAlignedLoad(ops_.RegisterType(running, lanes), slot, llvm::Align(8));
-      total = ops_.Combine(fold, running, total, x);
+      total = extremum ? LastExtremum(op.getKind() == ir::ReduceKind::max, total, x)
+                       : ops_.Combine(fold, running, total, x);
       b_.CreateAlignedStore(total, slot, llvm::Align(8));
       ops_.Store(element, ops_.Convert(running, element, total), At(pointers_[1], element, at), false);
     });

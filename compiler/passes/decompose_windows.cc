@@ -13,6 +13,7 @@ using ir::Shape;
 using ir::Tensor;
 
 constexpr int64_t kMaxPlaces = 25;  // beyond, one dim at a time
+constexpr int64_t kMaxSlices = 64;  // of which code is made for each
 
 struct Window {
   Ints window, strides, dilation, low, high;
@@ -94,6 +95,46 @@ Tensor Places(Tensor padded, ir::ReduceKind kind, const Window& w, Ints out) {
   return result;
 }
 
+Tensor Strided(Tensor x, int64_t dim, int64_t start, int64_t count, int64_t stride) {
+  return ir::SliceDim(x, dim, start, start + (count - 1) * stride + 1, stride);
+}
+
+// The combination of `size` elements, `apart` from one another, from each position of x on: two of half as many, which
+// are made of two of a quarter, and so on.
+Tensor Doubled(Tensor x, ir::ReduceKind kind, int64_t dim, int64_t size, int64_t apart) {
+  const int64_t count = x.size(dim) - (size - 1) * apart;
+  Tensor result;
+  for (int64_t bit = 1, done = 0;; bit *= 2) {  // x: of so many elements; result: of those that are done
+    if (size & bit) {
+      const Tensor part = Strided(x, dim, done * apart, count, 1);
+      result = result ? Combine(kind, result, part) : part;
+      done += bit;
+    }
+    if (done == size) return result;
+    const int64_t rest = x.size(dim) - bit * apart;
+    x = Combine(kind, Strided(x, dim, 0, rest, 1), Strided(x, dim, bit * apart, rest, 1));
+  }
+}
+
+// Windows along one dim.
+Tensor Along(Tensor x, ir::ReduceKind kind, const Window& w, size_t d, int64_t out) {
+  const int64_t dim = x.rank() - static_cast<int64_t>(w.window.size() - d);
+  const int64_t size = w.window[d], stride = w.strides[d], apart = w.dilation[d];
+  if (size <= kMaxSlices) {
+    Tensor result;
+    for (int64_t i = 0; i < size; ++i) {
+      const Tensor at = Strided(x, dim, i * apart, out, stride);
+      result = result ? Combine(kind, result, at) : at;
+    }
+    return result;
+  }
+  if (stride != size || apart != 1) return Strided(Doubled(x, kind, dim, size, apart), dim, 0, out, stride);
+  Shape split(x.dims());  // beside each other
+  split[dim] = out;
+  split.insert(split.begin() + dim + 1, size);
+  return ir::Reduce(kind, ir::Reshape(Strided(x, dim, 0, out * size, 1), split), {dim + 1}, false);
+}
+
 void Decompose(ir::WindowReduceOp op) {
   mlir::OpBuilder builder(op);
   ir::Emitter e(builder, op.getLoc());
@@ -112,15 +153,7 @@ void Decompose(ir::WindowReduceOp op) {
   } else {
     result = x;
     int64_t lead = x.rank() - static_cast<int64_t>(w.window.size());
-    for (size_t d = 0; d < w.window.size(); ++d) {
-      Tensor part;
-      for (int64_t i = 0; i < w.window[d]; ++i) {
-        int64_t start = i * w.dilation[d];
-        Tensor at = ir::SliceDim(result, lead + d, start, start + (out[lead + d] - 1) * w.strides[d] + 1, w.strides[d]);
-        part = part ? Combine(op.getKind(), part, at) : at;
-      }
-      result = part;
-    }
+    for (size_t d = 0; d < w.window.size(); ++d) result = Along(result, op.getKind(), w, d, out[lead + d]);
   }
   if (half) result = ir::Convert(result, dtype);
   op.getResult().replaceAllUsesWith(result);

@@ -90,9 +90,34 @@ void LibraryBlock(const GemmBlock& g, Function function) {
   if (library.set_threads_on_this_thread != nullptr) library.set_threads_on_this_thread(former);
 }
 
+// The library takes sums of products with one vector as long as they are: here they are those of passes, added up in
+// f64.
+void LibraryPasses(const GemmBlock& g, SgemmFn sgemm) {
+  constexpr int64_t kDepth = 1 << 14;
+  if ((g.m > 1 && g.n > 1) || g.k <= kDepth) return LibraryBlock<float>(g, sgemm);
+  std::vector<float> sums(static_cast<size_t>(g.m * g.n));
+  std::vector<double> totals(sums.size());
+  GemmBlock pass = g;
+  pass.accumulate = false, pass.c = sums.data(), pass.ldc = g.n;
+  for (int64_t p = 0; p < g.k; p += kDepth) {
+    pass.k = std::min(kDepth, g.k - p);
+    pass.a = static_cast<const float*>(g.a) + (g.trans_a ? p * g.lda : p);
+    pass.b = static_cast<const float*>(g.b) + (g.trans_b ? p : p * g.ldb);
+    LibraryBlock<float>(pass, sgemm);
+    for (size_t i = 0; i < sums.size(); ++i) totals[i] += sums[i];
+  }
+  float* const c = static_cast<float*>(g.c);
+  for (int64_t i = 0; i < g.m; ++i) {
+    for (int64_t j = 0; j < g.n; ++j) {
+      float& to = c[i * g.ldc + j];
+      to = static_cast<float>(totals[static_cast<size_t>(i * g.n + j)] + (g.accumulate ? to : 0));
+    }
+  }
+}
+
 void FloatBlock(const GemmBlock& g) {
   const SgemmFn sgemm = GetMatrixLibrary().sgemm;
-  sgemm != nullptr&& FitsLibrary(g) ? LibraryBlock<float>(g, sgemm) : LoopBlock<float>(g);
+  sgemm != nullptr&& FitsLibrary(g) ? LibraryPasses(g, sgemm) : LoopBlock<float>(g);
 }
 
 void DoubleBlock(const GemmBlock& g) {

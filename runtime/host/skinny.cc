@@ -29,8 +29,12 @@ constexpr int64_t kMostWideRows = 16, kMostPairRows = 15;
 constexpr int64_t kLanes = 8;
 // Rows of B that are multiplied at once.
 constexpr int64_t kTileCols = 4;
-// Columns whose sums stay in the first level cache.
-constexpr int64_t kColumns = 256;
+// How products are cut. Columns: their sums stay in cache. Depth: sums are taken in passes, which keep long ones
+// accurate (dot products have a sum in each lane of a vector).
+struct Pieces {
+  int64_t cols, depth;
+};
+constexpr Pieces kDotPieces = {256, 1 << 14}, kAddPieces = {2048, 512};
 
 TPU_AVX2 inline __m256 LoadWide(const float* p) { return _mm256_loadu_ps(p); }
 TPU_AVX2 inline __m256 LoadWide(const BFloat16* p) {
@@ -171,23 +175,35 @@ TPU_AVX2 void AddFourRows(const float* a, const T* b, int64_t ldb, float* sums, 
   }
 }
 
-// B stored untransposed: its rows, times one element of A each, are added up in pieces of columns that stay in cache.
+// sums[i * stride + j] = row i of A times column j of B, stored untransposed, for j < n: B's rows, times one element of
+// A each, are added up.
 template <typename T>
-void AddRows(const float* a, int64_t lda, int64_t m, int64_t k, const T* b, int64_t ldb, float* sums, int64_t n) {
-  constexpr int64_t kPiece = 2048;
-  std::fill(sums, sums + m * n, 0.0f);
-  for (int64_t j = 0; j < n; j += kPiece) {
-    const int64_t width = std::min(kPiece, n - j);
-    int64_t p = 0;
-    for (; p + 4 <= k; p += 4) {
-      for (int64_t i = 0; i < m; ++i) AddFourRows(a + i * lda + p, b + p * ldb + j, ldb, sums + i * n + j, width);
+void AddRows(const float* a, int64_t lda, int64_t m, int64_t k, const T* b, int64_t ldb, float* sums, int64_t stride,
+             int64_t n) {
+  std::fill(sums, sums + m * stride, 0.0f);
+  int64_t p = 0;
+  for (; p + 4 <= k; p += 4) {
+    for (int64_t i = 0; i < m; ++i) AddFourRows(a + i * lda + p, b + p * ldb, ldb, sums + i * stride, n);
+  }
+  for (; p < k; ++p) {
+    for (int64_t i = 0; i < m; ++i) {
+      for (int64_t j = 0; j < n; ++j) sums[i * stride + j] += a[i * lda + p] * static_cast<float>(b[p * ldb + j]);
     }
-    for (; p < k; ++p) {
-      for (int64_t i = 0; i < m; ++i) {
-        for (int64_t q = 0; q < width; ++q)
-          sums[i * n + j + q] += a[i * lda + p] * static_cast<float>(b[p * ldb + j + q]);
-      }
+  }
+}
+
+// Columns [begin, begin + depth) of A, widened, each row padded with zeros to whole vectors.
+template <typename T>
+void CopyRows(const GemmBlock& g, int64_t begin, int64_t depth, float* to, int64_t ld) {
+  for (int64_t i = 0; i < g.m; ++i, to += ld) {
+    const T* const from = static_cast<const T*>(g.a) + (g.trans_a ? begin * g.lda + i : i * g.lda + begin);
+    const int64_t step = g.trans_a ? g.lda : 1;
+    if (step == 1) {
+      for (int64_t p = 0; p < depth; ++p) to[p] = static_cast<float>(from[p]);
+    } else {
+      for (int64_t p = 0; p < depth; ++p) to[p] = static_cast<float>(from[p * step]);
     }
+    std::fill(to + depth, to + ld, 0.0f);
   }
 }
 
@@ -211,33 +227,31 @@ void Store(const GemmBlock& g, int64_t begin, int64_t end, const float* sums, in
 template <typename T>
 void Skinny(const GemmBlock& g, int64_t column_stride) {
   thread_local std::vector<float> scratch;
+  thread_local std::vector<double> totals;
+  const Pieces most = g.trans_b ? kDotPieces : kAddPieces;
+  const bool long_sums = g.k > most.depth;
   // Rows of A whose strides were a power of two would share few lines of the cache.
-  const int64_t lda = RoundUp(g.k, 16) + 16;
-  const int64_t stride = g.trans_b ? kColumns : g.n;
+  const int64_t lda = RoundUp(std::min(g.k, most.depth), 16) + 16;
+  const int64_t stride = RoundUp(std::min(g.n, most.cols), kTileCols);
   constexpr size_t kAlignment = 64 / sizeof(float);
   scratch.resize(static_cast<size_t>(g.m * (lda + stride)) + kAlignment);
   float* a = scratch.data();
   a += (kAlignment - reinterpret_cast<uintptr_t>(a) / sizeof(float) % kAlignment) % kAlignment;
-  float* sums = a + g.m * lda;
-  for (int64_t i = 0; i < g.m; ++i) {
-    const T* const from = static_cast<const T*>(g.a) + (g.trans_a ? i : i * g.lda);
-    if (g.trans_a) {
-      for (int64_t p = 0; p < g.k; ++p) a[i * lda + p] = static_cast<float>(from[p * g.lda]);
-    } else {
-      for (int64_t p = 0; p < g.k; ++p) a[i * lda + p] = static_cast<float>(from[p]);
-    }
-    std::fill(a + i * lda + g.k, a + (i + 1) * lda, 0.0f);
-  }
-  const T* b = static_cast<const T*>(g.b);
+  float* const sums = a + g.m * lda;
   const auto store = g.out_dtype == DType::kFloat32 ? Store<float> : Store<T>;
-  if (!g.trans_b) {
-    AddRows(a, lda, g.m, g.k, b, g.ldb, sums, g.n);
-    return store(g, 0, g.n, sums, stride, column_stride);
-  }
   const auto dot_rows = UsableInstructions().avx512 ? DotRows<Avx512, T> : DotRows<Avx2, T>;
-  for (int64_t j = 0; j < g.n; j += kColumns) {
-    const int64_t width = std::min(kColumns, g.n - j);
-    dot_rows(a, lda, g.m, g.k, b + j * g.ldb, g.ldb, sums, stride, width);
+  const auto multiply = g.trans_b ? dot_rows : AddRows<T>;
+  const int64_t step_p = g.trans_b ? 1 : g.ldb, step_j = g.trans_b ? g.ldb : 1;
+  for (int64_t j = 0; j < g.n; j += most.cols) {
+    const int64_t width = std::min(most.cols, g.n - j);
+    if (long_sums) totals.assign(static_cast<size_t>(g.m * stride), 0);
+    for (int64_t p = 0; p < g.k; p += most.depth) {
+      const int64_t depth = std::min(most.depth, g.k - p);
+      if (j == 0 || long_sums) CopyRows<T>(g, p, depth, a, lda);
+      multiply(a, lda, g.m, depth, static_cast<const T*>(g.b) + j * step_j + p * step_p, g.ldb, sums, stride, width);
+      for (size_t i = 0; long_sums && i < totals.size(); ++i) totals[i] += sums[i];
+    }
+    for (size_t i = 0; long_sums && i < totals.size(); ++i) sums[i] = static_cast<float>(totals[i]);
     store(g, j, j + width, sums, stride, column_stride);
   }
 }

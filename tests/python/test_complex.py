@@ -43,8 +43,19 @@ OPERATORS = {
     "log": (lambda z: (z.log(), z.log2(), z.log10()), Z),
     "log near one": (torch.log, torch.polar(1 + 1e-4 * X, X)),
     "sqrt": (lambda z: (z.sqrt(), z.rsqrt()), Z),
-    "sin": (lambda z: (z.sin(), z.cos()), Z),
+    "sin": (lambda z: (z.sin(), z.cos(), z.tan()), Z),
+    "sinh": (lambda z: (z.sinh(), z.cosh(), z.tanh()), Z),
+    "sigmoid": (torch.sigmoid, Z),
     "pow": (lambda z: (z**2, z**3, z**-1, z**0.5), Z),
+    "pow of any exponent": (lambda z, w, x: (z**2.5, z ** (1 - 2j), z**w, z**x, 2.5**z, x**w), Z, W, X),
+    "norm": (
+        lambda z: (
+            z.norm(), z.norm(dim=1), torch.linalg.vector_norm(z, 1, 0), torch.linalg.vector_norm(z, 3, 1, True),
+            torch.linalg.vector_norm(z, INFINITY), torch.linalg.vector_norm(z, -INFINITY, 1),
+            torch.linalg.vector_norm(z, 0), torch.linalg.norm(z), z.norm(3),
+        ), Z,
+    ),
+    "vdot": (torch.vdot, V, W[0]),
     "polar": (torch.polar, X.abs(), X * 3),
     "complex": (torch.complex, X, X.flip(0)),
     "eq": (lambda z, w: (z == torch.where(w.real > 0, z, w), z != w, z == 1j), Z, W),
@@ -161,6 +172,39 @@ def test_special_values(name):
 
 
 LARGE = torch.tensor([3e38, -3e38, 0.0, 1.0, 1e-30, -2.5])
+
+
+def special_parts(dtype):
+    real = torch.float64 if dtype == torch.complex128 else torch.float32
+    most = torch.finfo(real).max
+    values = torch.tensor([0.0, -0.0, 1.0, -2.5, 1e-30, -20.0, 88.8, -89.0, 100.0, 177.0, 709.8, -720.0, most, INFINITY,
+                           -INFINITY, float("nan")], dtype=real)  # fmt: skip
+    return torch.view_as_complex(torch.cartesian_prod(values, values).contiguous())
+
+
+@pytest.mark.embedded_only(reason="XLA's sines of large angles are its own")
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=["c64", "c128"])
+@pytest.mark.parametrize("name", ["exp", "sin", "cos", "tan", "sinh", "cosh", "tanh"])
+def test_where_a_part_overflows(name, dtype):
+    z = special_parts(dtype)
+    z = z[~((z.real.isinf() & ~z.imag.isfinite()) | (z.imag.isinf() & ~z.real.isfinite()))] if "in" in name else z
+    # Of sinh and sin, the sign of such an infinity is anyone's.
+    check(lambda z: torch.view_as_real(getattr(torch, name)(z)), z)  # a part that is infinite hides the other
+
+
+def test_powers_of_no_and_of_infinite_numbers():
+    z = torch.tensor(
+        [0, 1, -1, 2j, INFINITY, complex(-INFINITY, 1), complex(float("nan"), 0), -2, complex(0, INFINITY)]
+    )
+    exponents = (0, 1, 0j, 1 + 0j, 2.5, -0.5, 0.25, 1j, 2 - 1j, INFINITY)
+    check(
+        lambda z: [
+            *(z**exponent for exponent in exponents),
+            *(torch.pow(z, torch.full_like(z, exponent)) for exponent in exponents),
+            *(base**z for base in (0, 1, 1 + 0j, 2.0, -2, 1j, INFINITY)),
+        ],
+        z,
+    )
 
 
 @pytest.mark.parametrize("name", ["log", "log2", "log10", "sqrt"])

@@ -207,6 +207,35 @@ def test_indices_into_a_constant_are_checked_when_compiled_too(function):
         read(7)
 
 
+NOTHING_READ = {
+    "index_select": lambda d, i: torch.zeros(4, 0, device=d).index_select(0, i),
+    "embedding": lambda d, i: torch.nn.functional.embedding(i, torch.zeros(4, 0, device=d)),
+    "embedding_bag": lambda d, i: torch.nn.functional.embedding_bag(i[None], torch.zeros(4, 0, device=d)),
+    "index_reduce": lambda d, i: torch.zeros(4, 0, device=d).index_reduce(0, i, torch.zeros(1, 0, device=d), "amax"),
+    "scatter": lambda d, i: torch.zeros(0, 1, device=d).scatter(0, i[None], torch.zeros(1, 1, device=d)),
+    "scatter_add": lambda d, i: torch.zeros(0, 1, device=d).scatter_add(0, i[None], torch.zeros(1, 1, device=d)),
+    "gather": lambda d, i: torch.zeros(4, 0, device=d).gather(0, i[None, :0]),
+    "index": lambda d, i: torch.zeros(4, 0, device=d)[i],
+    "index_add": lambda d, i: torch.zeros(4, 0, device=d).index_add(0, i, torch.zeros(1, 0, device=d)),
+}
+
+
+@pytest.mark.parametrize("name", NOTHING_READ)
+@pytest.mark.filterwarnings("ignore:index_reduce")
+def test_indices_of_nothing_are_checked_as_on_the_cpu(name):
+    def read(d):
+        try:
+            return NOTHING_READ[name](d, torch.tensor([9], device=d)).cpu()
+        except (IndexError, RuntimeError) as error:
+            return type(error)
+
+    expected = read("cpu")
+    for _ in range(3):
+        found = read("tpu")
+        assert torch.equal(found, expected) if isinstance(expected, torch.Tensor) else found is expected
+        torch.tpu.wait_for_compiles()
+
+
 @pytest.mark.parametrize(("row", "column"), [(0, 2), (1, -3), (3, 0), (-4, 1), (1 << 62, 0)])
 def test_each_of_several_indices_is_in_its_range(row, column):
     def read(x, i, j):

@@ -1,5 +1,6 @@
 """torch.accelerator.Graph and torch.tpu's graphs: captured once, replayed on what storages hold, as CUDA graphs are."""
 
+import copy
 import functools
 import threading
 
@@ -50,6 +51,14 @@ def test_memory_that_holds_nothing_yet_is_an_input(read):
     graph.replay()
     assert result.tolist() == read(x).tolist()
     assert x.tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_copies_of_tensors_and_modules_are_captured():
+    x, layer = torch.ones(2, 3, device=DEVICE), torch.nn.Linear(3, 2, device=DEVICE).requires_grad_(False)
+    graph, (copied, copied_layer, result) = captured(lambda: (*(c := copy.deepcopy((x, layer))), c[1](c[0])))
+    layer.weight.copy_(x.fill_(2.0))
+    graph.replay()
+    assert copied.tolist() == copied_layer.weight.tolist() == x.tolist() and result.tolist() == layer(x).tolist()
 
 
 def test_memory_made_while_it_is_captured_keeps_what_is_written_between_replays():

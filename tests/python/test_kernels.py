@@ -6,6 +6,7 @@ Those that are ready too: which memory they read, and which they write over.
 import inspect
 import math
 import textwrap
+import time
 
 import pytest
 import torch
@@ -319,6 +320,19 @@ def test_pooled_by_a_window_that_is_larger_than_what_it_covers(padding, override
         return *(y.detach() for y in pools), *torch.autograd.grad(weighed, x)
 
     check(program, torch.randn(2, 3, 4, 5, generator=torch.Generator().manual_seed(0)))
+
+
+@pytest.mark.embedded_only(reason="about the code that is written for the embedded device")
+def test_pooled_by_windows_of_thousands():
+    def program(x):
+        F = torch.nn.functional
+        tiles = F.avg_pool1d(x, 3000), F.max_pool1d(x, 3000, ceil_mode=True), F.lp_pool1d(x, 2.0, 3000)
+        pools = F.avg_pool1d(x, 3001, 7, 100), F.max_pool1d(x, 1001, 3, 400, dilation=6), F.avg_pool1d(x, 4096, 1)
+        return *tiles, *pools, F.max_pool1d(x, 3000, 500, return_indices=True)[1]
+
+    start = time.monotonic()
+    check(program, torch.rand(1, 2, 9001, generator=torch.Generator().manual_seed(0)))
+    assert time.monotonic() - start < 20  # where there was code for every element: minutes
 
 
 @pytest.mark.parametrize("number", [torch.inf, -torch.inf, torch.nan])

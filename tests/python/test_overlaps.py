@@ -141,6 +141,16 @@ WITH_OTHERS = {
     "scatter_": shifted(lambda a, b: a.scatter_(0, torch.arange(4, device=a.device), b), 5),
     "gather out": shifted(lambda a, b: torch.gather(a, 0, torch.arange(4, device=a.device), out=b), 5),
     "cat out": shifted(lambda a, b: torch.cat([a[:2], a[:2]], out=b), 5),
+    "where, out as one and in part the other": shifted(lambda a, b: torch.where(a > 2, a, b, out=a), 5),
+    "lerp, out as the first and in part the second": shifted(lambda a, b: torch.lerp(a, b, 0.3, out=a), 5),
+    "lerp, out as the second and in part the first": shifted(lambda a, b: torch.lerp(a, b, 0.3, out=b[:]), 5),
+    "lerp of many": shifted(lambda a, b: torch.lerp(a, b, 0.3, out=a), 300, 200),
+    "clamp between others": shifted(lambda a, b: torch.clamp(a, b, b + 1, out=a), 5),
+    "addcmul, out as the first": shifted(lambda a, b: torch.addcmul(a, b, b, out=a[:]), 5),
+    "index_add, out as the first": shifted(
+        lambda a, b: torch.index_add(a, 0, torch.arange(4, device=a.device), b, out=a[:]), 5
+    ),
+    "out as both": in_place(lambda a, b: torch.lerp(a, b, 0.3, out=a), 4, 4),
     "transposed": in_place(lambda a, b: a.add_(b.t()), 4, 4),
     "another type": in_place(lambda a, b: a.add_(b.view(torch.int32)[:3]), 4),
     "all of it": in_place(lambda a, b: a.add_(b), 4, 4),

@@ -74,6 +74,14 @@ def test_running_extrema_beside_nan():
     check_compiled(lambda x: [*torch.cummax(x, 1), *torch.cummin(x, 1)], x)
 
 
+@pytest.mark.embedded_only(reason="XLA's extrema of zeros are either")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("running", [torch.cummax, torch.cummin])
+def test_running_extrema_have_the_last_zero_s_sign(running, dtype):
+    zeros = torch.tensor([0.0, -0.0, 0.0, -1.0, -0.0, 1.0, -0.0, 0.0], dtype=dtype)
+    check(lambda x: [running(y, 0).values.signbit() for y in (x, -x, x[:3], -x[:3])], zeros)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_running_sums_of_exponentials(dtype):
     def program(x):

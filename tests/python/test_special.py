@@ -49,6 +49,17 @@ def test_values_and_derivatives_over_the_whole_range(name, dtype):
     check(program, numbers(dtype))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_log_gamma_is_accurate_beside_its_zeros_and_poles(dtype):
+    steps = torch.logspace(-7, -0.4, 99, dtype=dtype)
+    tiny = torch.finfo(dtype).tiny
+    small = torch.tensor([tiny, tiny / 8, torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps], dtype=dtype)
+    small = small if EMBEDDED else small[:1]  # XLA takes the others as 0
+    x = torch.cat([1 + steps, 1 - steps, 2 + steps, 2 - steps, small, -small, torch.tensor([1.0, 2.0])])
+    close = {"rtol": 1e-6 if dtype == torch.float32 else 1e-14, "atol": 0}
+    check(torch.lgamma, x.to(dtype), **close)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 def test_inverse_error_function_and_rounding_to_decimals(dtype):
     x = torch.cat([torch.linspace(-1, 1, 999), torch.logspace(-9, -1, 99), 1 - torch.logspace(-5, -1, 99)]).to(dtype)

@@ -549,3 +549,18 @@ def test_integers_take_whole_factors():
 
     for dtype in (torch.int64, torch.int8):
         check(f, torch.arange(4, dtype=dtype).view(2, 2), torch.tensor([[1, 2], [-3, 2]], dtype=dtype))
+
+
+@pytest.mark.embedded_only(reason="XLA sums as it does")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_long_inner_products_are_accurate(dtype):
+    """Of equal numbers, whose sum is rounded the same way again and again."""
+    x = torch.full((1 << 21, 3), 0.1, dtype=dtype, device="tpu")
+    y, rows = x[:, 0].contiguous(), x.t().contiguous()
+    exact = (0.1 * torch.ones(1, dtype=dtype)).double().square().item() * len(x)
+    for _ in range(3):
+        products = x.t() @ y, rows @ y, rows @ x, rows @ rows.t(), rows[:1] @ y[:, None], y @ x, torch.dot(y, y)
+        found = torch.cat([product.double().reshape(-1) for product in products]).cpu()
+        torch.tpu.wait_for_compiles()
+    tolerance = 1e-4 if dtype == torch.float32 else torch.finfo(dtype).eps
+    torch.testing.assert_close(found, torch.full_like(found, exact), rtol=tolerance, atol=0)

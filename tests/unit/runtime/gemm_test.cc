@@ -296,6 +296,31 @@ TEST(Gemm, LongSumsOfATriangleAreAccurate) {
   }
 }
 
+template <typename T>
+void LongSumsOfFewRows() {
+  constexpr int64_t kDepth = 1000003;
+  for (const auto& [m, n] :
+       std::initializer_list<std::pair<int64_t, int64_t>>{{1, 1}, {3, 1}, {1, 3}, {4, 4}, {9, 1}}) {
+    for (int flags = 0; flags < 4; ++flags) {
+      GemmStep g{.dtype = kDType<T>, .out_dtype = DType::kFloat32, .m = m, .n = n, .k = kDepth};
+      g.trans_a = (flags & 1) != 0, g.trans_b = (flags & 2) != 0;
+      g.lda = g.trans_a ? m : kDepth, g.ldb = g.trans_b ? kDepth : n, g.ldc = n;
+      const std::vector<T> a(static_cast<size_t>(m * kDepth), T{0.1f}), b(static_cast<size_t>(n * kDepth), T{0.1f});
+      std::vector<float> c(static_cast<size_t>(m * n));
+      RunGemm(g, a.data(), b.data(), c.data());
+      const double each = static_cast<double>(static_cast<float>(a[0])),
+                   sum = static_cast<double>(kDepth) * each * each;
+      for (float found : c) ASSERT_NEAR(found, sum, 3e-5 * sum) << m << " " << n << " " << flags;
+    }
+  }
+}
+
+TEST(Gemm, LongSumsOfFewRowsAreAccurate) {
+  LongSumsOfFewRows<float>();
+  LongSumsOfFewRows<Half>();
+  LongSumsOfFewRows<_Float16>();
+}
+
 TEST(Gemm, Triangles) {
   const int64_t shapes[][3] = {{256, 256, 64}, {200, 130, 150}, {100, 300, 250}, {300, 70, 90},
                                {7, 16, 5},     {800, 20, 400},  {800, 400, 20}};
