@@ -38,7 +38,8 @@ class ProcessGroupTpu final : public c10d::Backend {
   static std::string Meet(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                           std::chrono::milliseconds timeout);
   // Whether all ranks can share memory; each rank asks once, before Make. Exchanges through the store.
-  static bool OnOneHost(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size);
+  static bool OnOneHost(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                        std::chrono::milliseconds timeout);
   // With `gloo`, of the same ranks, for ranks on several hosts.
   static c10::intrusive_ptr<ProcessGroupTpu> Make(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                                   std::chrono::milliseconds timeout,

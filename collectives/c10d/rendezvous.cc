@@ -21,6 +21,17 @@ namespace {
 std::vector<uint8_t> BytesOf(const std::string& text) { return {text.begin(), text.end()}; }
 std::string TextOf(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 
+// What `writer` says under the key, which the store's own timeout (often that of the whole program) has no say in.
+std::string Await(c10d::Store& store, const std::string& key, int writer, std::chrono::milliseconds timeout) {
+  try {
+    store.wait({key}, timeout);
+  } catch (const c10::DistStoreError& error) {
+    TORCH_CHECK_WITH(DistBackendError, false, "tpu process group: no word from rank ", writer, " within ",
+                     timeout.count(), " ms: ", error.what_without_backtrace());
+  }
+  return TextOf(store.get(key));
+}
+
 // Unlike every other of any process.
 std::string Nonce(int rank) {
   static std::atomic<int> made{0};
@@ -48,7 +59,7 @@ Shared ShareMemory(c10d::Store& store, int rank, int size, std::chrono::millisec
     store.set("tpu/devices", BytesOf(Nonce(rank)));
     store.set("tpu/segment", BytesOf(address));
   } else {
-    address = TextOf(store.get("tpu/segment"));
+    address = Await(store, "tpu/segment", 0, timeout);
     segment = ValueOrThrow(Segment::Open(address, size));
   }
   Shared shared{MakeSharedMemoryGroup(segment, rank, timeout), nullptr};
@@ -79,7 +90,7 @@ std::string ProcessGroupTpu::Meet(const c10::intrusive_ptr<c10d::Store>& store, 
   while (true) {
     if (rank == 0) {
       std::vector<std::string> nonces{nonce};
-      for (int r = 1; r < size; ++r) nonces.push_back(TextOf(store->get(key("here", r))));
+      for (int r = 1; r < size; ++r) nonces.push_back(Await(*store, key("here", r), r, timeout));
       const std::string roster = Roster(nonces);
       if (roster != agreed) store->set("tpu/roster", BytesOf(agreed = roster));
       bool all = true;
@@ -88,7 +99,7 @@ std::string ProcessGroupTpu::Meet(const c10::intrusive_ptr<c10d::Store>& store, 
       }
       if (all) break;
     } else {
-      const std::string roster = TextOf(store->get("tpu/roster"));
+      const std::string roster = Await(*store, "tpu/roster", 0, timeout);
       if (roster != agreed && absl::StrContains(roster, nonce)) {
         store->set(key("agreed", rank), BytesOf(agreed = roster));
       }
@@ -102,11 +113,12 @@ std::string ProcessGroupTpu::Meet(const c10::intrusive_ptr<c10d::Store>& store, 
   return agreed.substr(0, agreed.find(' '));
 }
 
-bool ProcessGroupTpu::OnOneHost(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size) {
+bool ProcessGroupTpu::OnOneHost(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                                std::chrono::milliseconds timeout) {
   const std::string mine = HostIdentity();
   store->set("tpu/host/" + std::to_string(rank), BytesOf(mine));
   bool same = size <= kMaxLocalRanks;
-  for (int r = 0; r < size; ++r) same &= TextOf(store->get("tpu/host/" + std::to_string(r))) == mine;
+  for (int r = 0; r < size; ++r) same &= Await(*store, "tpu/host/" + std::to_string(r), r, timeout) == mine;
   return same;
 }
 
@@ -128,7 +140,9 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupTpu::split(const c10::intrusive_pt
   const std::string name = Meet(store, rank, size, options->timeout);
   const c10::intrusive_ptr<c10d::Store> own = c10::make_intrusive<c10d::PrefixStore>(name, store);
   c10::intrusive_ptr<Backend> gloo;
-  if (gloo_ && !OnOneHost(own, rank, size)) gloo = gloo_->split(own, ranks, gloo_->getBackendOptions());
+  if (gloo_ && !OnOneHost(own, rank, size, options->timeout)) {
+    gloo = gloo_->split(own, ranks, gloo_->getBackendOptions());
+  }
   auto group = Make(own, rank, size, options->timeout, std::move(gloo));
   group->options_->group_name = options->group_name;
   group->options_->group_desc = options->group_desc;
