@@ -310,6 +310,8 @@ ProcessGroupTpu::WorkRef ProcessGroupTpu::AllReduceSparse(at::Tensor& tensor, Re
   const bool average = reduction.op == ReduceOp::kAverage;
   TORCH_CHECK_VALUE(average || reduction.op == ReduceOp::kSum,
                     "tpu process group: all_reduce of sparse tensors takes their sum or average");
+  TORCH_CHECK_VALUE(!average || !at::isIntegralType(tensor.scalar_type(), true),
+                    "tpu process group: all_reduce of sparse tensors of ", tensor.scalar_type(), " takes their sum");
   const at::Tensor indices = tensor._indices().t().contiguous(), values = tensor._values().contiguous();
   std::vector<int64_t> words{tensor._nnz()};
   words.insert(words.end(), tensor.sizes().begin(), tensor.sizes().end());

@@ -140,6 +140,7 @@ def wrong_arguments(rank, world):
     raises([], lambda: dist.broadcast(x, 7))
     raises([], lambda: dist.send(x, rank))
     raises(["float"], lambda: dist.all_gather([x.double(), x.double()], x))
+    raises(["sparse", "Int"], lambda: dist.all_reduce(x.int().to_sparse(), dist.ReduceOp.AVG))
     all_reduce_and_read()  # none of it was queued
 
 
