@@ -61,9 +61,11 @@ std::vector<int64_t> BytesOfSplits(const at::Tensor& tensor, const std::vector<i
 
 }  // namespace
 
-ProcessGroupTpu::ProcessGroupTpu(int rank, int size, milliseconds timeout, std::shared_ptr<Group> group,
-                                 std::shared_ptr<DeviceRanks> ranks, c10::intrusive_ptr<c10d::Backend> gloo)
+ProcessGroupTpu::ProcessGroupTpu(int rank, int size, milliseconds timeout, c10::intrusive_ptr<c10d::Store> store,
+                                 std::shared_ptr<Group> group, std::shared_ptr<DeviceRanks> ranks,
+                                 c10::intrusive_ptr<c10d::Backend> gloo)
     : Backend(rank, size),
+      store_(std::move(store)),
       group_(std::move(group)),
       ranks_(std::move(ranks)),
       gloo_(std::move(gloo)),

@@ -101,8 +101,9 @@ class ProcessGroupTpu final : public c10d::Backend {
     double scale = 1;
   };
 
-  ProcessGroupTpu(int rank, int size, std::chrono::milliseconds timeout, std::shared_ptr<Group> group,
-                  std::shared_ptr<DeviceRanks> ranks, c10::intrusive_ptr<c10d::Backend> gloo);
+  ProcessGroupTpu(int rank, int size, std::chrono::milliseconds timeout, c10::intrusive_ptr<c10d::Store> store,
+                  std::shared_ptr<Group> group, std::shared_ptr<DeviceRanks> ranks,
+                  c10::intrusive_ptr<c10d::Backend> gloo);
   friend class c10::intrusive_ptr<ProcessGroupTpu>;
 
   static Reduction ReductionOf(const c10d::ReduceOp& op);
@@ -118,6 +119,7 @@ class ProcessGroupTpu final : public c10d::Backend {
   WorkRef Coalesced(const Each& each);
   void Drain(std::chrono::milliseconds limit);
 
+  const c10::intrusive_ptr<c10d::Store> store_;  // where its ranks met
   const std::shared_ptr<Group> group_;
   const std::shared_ptr<DeviceRanks> ranks_;  // null: ranks are processes
   const c10::intrusive_ptr<c10d::Backend> gloo_;
@@ -125,6 +127,7 @@ class ProcessGroupTpu final : public c10d::Backend {
   std::mutex mutex_;                                 // guards what follows
   std::map<std::pair<int, bool>, Stream*> streams_;  // by peer, and whether it sends
   int device_ = -1;
+  std::map<std::vector<int>, int> splits_;  // by their ranks, how many there were
   std::atomic<uint64_t> sequence_{0};
   c10::intrusive_ptr<TpuWork> coalesced_;  // since startCoalescing
 };

@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "collectives/c10d/gloo.h"
 #include "collectives/c10d/process_group.h"
 #include "collectives/segment.h"
@@ -126,17 +127,25 @@ c10::intrusive_ptr<ProcessGroupTpu> ProcessGroupTpu::Make(const c10::intrusive_p
                                                           int size, std::chrono::milliseconds timeout,
                                                           c10::intrusive_ptr<c10d::Backend> gloo) {
   Shared shared = gloo ? Shared{MakeGlooGroup(gloo, timeout), nullptr} : ShareMemory(*store, rank, size, timeout);
-  return c10::intrusive_ptr<ProcessGroupTpu>::unsafe_steal_from_new(
-      new ProcessGroupTpu(rank, size, timeout, std::move(shared.group), std::move(shared.ranks), std::move(gloo)));
+  return c10::intrusive_ptr<ProcessGroupTpu>::unsafe_steal_from_new(new ProcessGroupTpu(
+      rank, size, timeout, store, std::move(shared.group), std::move(shared.ranks), std::move(gloo)));
 }
 
-c10::intrusive_ptr<c10d::Backend> ProcessGroupTpu::split(const c10::intrusive_ptr<c10d::Store>& store,
+// The store that torch gives has a prefix that differs from rank to rank once they have been in different groups.
+c10::intrusive_ptr<c10d::Backend> ProcessGroupTpu::split(const c10::intrusive_ptr<c10d::Store>&,
                                                          const std::vector<int>& ranks,
                                                          const c10::intrusive_ptr<Options>& options) {
   const auto mine = std::find(ranks.begin(), ranks.end(), getRank());
   // Gloo's groups are made of the ranks that are in them, as ours are.
   if (mine == ranks.end()) return nullptr;
   const int rank = static_cast<int>(mine - ranks.begin()), size = static_cast<int>(ranks.size());
+  int number = 0;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    number = splits_[ranks]++;
+  }
+  const std::string prefix = absl::StrCat("tpu/split/", absl::StrJoin(ranks, ","), "/", number);
+  const auto store = c10::make_intrusive<c10d::PrefixStore>(prefix, store_);
   const std::string name = Meet(store, rank, size, options->timeout);
   const c10::intrusive_ptr<c10d::Store> own = c10::make_intrusive<c10d::PrefixStore>(name, store);
   c10::intrusive_ptr<Backend> gloo;

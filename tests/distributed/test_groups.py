@@ -63,6 +63,9 @@ CHOSEN = """
             halves = dist.split_group(split_ranks=[[0], [1]])
             dist.all_reduce(x, group=halves)
             assert x.tolist() == [2.0] * 3, x
+            dist.split_group(split_ranks=[[1]])  # torch's names for groups differ from here on
+            dist.all_reduce(x, group=dist.split_group(split_ranks=[[0, 1]]))
+            assert x.tolist() == [4.0] * 3, x
         dist.barrier()
         dist.destroy_process_group()
     print(f"chosen {torch.tpu.device_count()}")  # one piece: ranks write to one pipe
