@@ -26,9 +26,9 @@ std::string TextOf(const std::vector<uint8_t>& bytes) { return {bytes.begin(), b
 std::string Await(c10d::Store& store, const std::string& key, int writer, std::chrono::milliseconds timeout) {
   try {
     store.wait({key}, timeout);
-  } catch (const c10::DistStoreError& error) {
-    TORCH_CHECK_WITH(DistBackendError, false, "tpu process group: no word from rank ", writer, " within ",
-                     timeout.count(), " ms: ", error.what_without_backtrace());
+  } catch (const c10::Error& error) {
+    TORCH_CHECK_WITH(DistBackendError, false, "tpu process group: no word from rank ", writer,
+                     " (timeout: ", timeout.count(), " ms): ", error.what_without_backtrace());
   }
   return TextOf(store.get(key));
 }
