@@ -129,15 +129,13 @@ void ProcessGroupTpu::abort() {
 }
 
 Stream& ProcessGroupTpu::StreamFor(int device, int peer, bool sends) {
+  CurrentStream(device);  // makes the devices
   std::lock_guard<std::mutex> lock(mutex_);
   TORCH_CHECK_VALUE(device_ < 0 || device_ == device, "tpu process group: this rank's tensors were on tpu:", device_,
                     " and now are on tpu:", device, "; a group uses one device of a rank");
   device_ = device;
   Stream*& stream = streams_[{peer, sends}];
-  if (stream == nullptr) {
-    CurrentStream(device);  // makes the devices
-    stream = &Engine::Get().BorrowStream(device);
-  }
+  if (stream == nullptr) stream = &Engine::Get().BorrowStream(device);
   return *stream;
 }
 
@@ -201,7 +199,7 @@ void ProcessGroupTpu::CheckTensors(const char* verb, const Tensors& tensors, boo
 c10::intrusive_ptr<TpuWork> ProcessGroupTpu::Queue(Issue issue) {
   Collective& c = issue.collective;
   const bool message = c.verb == Verb::kSend || c.verb == Verb::kRecv;
-  int device = CurrentDevice();
+  int device = issue.device;
   for (const Tensors* tensors : {&issue.inputs, &issue.outputs}) {
     if (tensors->empty()) continue;
     device = tensors->front().device().index();
@@ -522,8 +520,17 @@ ProcessGroupTpu::WorkRef ProcessGroupTpu::recv(Tensors& tensors, int peer, int t
       {{.verb = Verb::kRecv, .peer = peer, .tag = tag}, {}, {WriteTensor(tensors[0])}, {}, tensors, OpType::RECV});
 }
 
-ProcessGroupTpu::WorkRef ProcessGroupTpu::barrier(const c10d::BarrierOptions&) {
-  return Queue({{.verb = Verb::kBarrier}, {}, {}, {}, {}, OpType::BARRIER});
+ProcessGroupTpu::WorkRef ProcessGroupTpu::barrier(const c10d::BarrierOptions& options) {
+  return Queue({{.verb = Verb::kBarrier}, {}, {}, {}, {}, OpType::BARRIER, DeviceOf(options)});
+}
+
+int ProcessGroupTpu::DeviceOf(const c10d::BarrierOptions& options) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (device_ >= 0) return device_;
+  if (options.device && options.device->is_privateuseone() && options.device->has_index()) {
+    return options.device->index();
+  }
+  return options.device_ids.empty() ? CurrentDevice() : static_cast<int>(options.device_ids.front());
 }
 
 namespace {

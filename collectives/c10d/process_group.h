@@ -95,6 +95,7 @@ class ProcessGroupTpu final : public c10d::Backend {
     std::vector<Target> targets;
     Tensors inputs, outputs;  // what the work holds and gives
     c10d::OpType type = c10d::OpType::UNKNOWN;
+    int device = -1;  // of a barrier, which has no tensors
   };
   struct Reduction {
     ReduceOp op = ReduceOp::kSum;
@@ -113,6 +114,8 @@ class ProcessGroupTpu final : public c10d::Backend {
   c10::intrusive_ptr<TpuWork> Queue(Issue issue);
   // The queue of collectives (peer kNoPeer), or of messages to or from a peer.
   Stream& StreamFor(int device, int peer, bool sends);
+  // The one that the group uses, else that which torch or the caller names.
+  int DeviceOf(const c10d::BarrierOptions& options);
   // Receives from any rank and from a given one that may be for the same message: the first of them takes it.
   void OrderReceive(int peer, CollectiveLaunch& launch);
   template <typename Each>

@@ -48,12 +48,14 @@ CHOSEN = """
     device = torch.device("tpu", local)
     named = [{"backend": name} for name in ("tpu", "tpu_dist", "cpu:gloo,tpu:tpu")]
     for arguments in ({}, *named, {"device_id": device}):
-        torch.tpu.set_device(local)
+        torch.tpu.set_device(0 if "device_id" in arguments else local)
         dist.init_process_group(**arguments)
-        x = torch.full((3,), float(dist.get_rank()), device="tpu")
+        dist.barrier(device_ids=[local])
+        x = torch.full((3,), float(dist.get_rank()), device=device)
         dist.all_reduce(x)
+        dist.barrier()
         assert x.tolist() == [1.0] * 3, x
-        model = DistributedDataParallel(torch.nn.Linear(3, 3).to("tpu"))
+        model = DistributedDataParallel(torch.nn.Linear(3, 3).to(device))
         model(x).sum().backward()
         group = dist.new_group([0, 1])
         dist.all_reduce(x, group=group)
