@@ -61,9 +61,11 @@ std::vector<int64_t> BytesOfSplits(const at::Tensor& tensor, const std::vector<i
 
 }  // namespace
 
-ProcessGroupTpu::ProcessGroupTpu(int rank, int size, milliseconds timeout, std::shared_ptr<Group> group,
-                                 std::shared_ptr<DeviceRanks> ranks, c10::intrusive_ptr<c10d::Backend> gloo)
+ProcessGroupTpu::ProcessGroupTpu(int rank, int size, milliseconds timeout, c10::intrusive_ptr<c10d::Store> store,
+                                 std::shared_ptr<Group> group, std::shared_ptr<DeviceRanks> ranks,
+                                 c10::intrusive_ptr<c10d::Backend> gloo)
     : Backend(rank, size),
+      store_(std::move(store)),
       group_(std::move(group)),
       ranks_(std::move(ranks)),
       gloo_(std::move(gloo)),
@@ -127,15 +129,13 @@ void ProcessGroupTpu::abort() {
 }
 
 Stream& ProcessGroupTpu::StreamFor(int device, int peer, bool sends) {
+  CurrentStream(device);  // makes the devices
   std::lock_guard<std::mutex> lock(mutex_);
   TORCH_CHECK_VALUE(device_ < 0 || device_ == device, "tpu process group: this rank's tensors were on tpu:", device_,
                     " and now are on tpu:", device, "; a group uses one device of a rank");
   device_ = device;
   Stream*& stream = streams_[{peer, sends}];
-  if (stream == nullptr) {
-    CurrentStream(device);  // makes the devices
-    stream = &Engine::Get().BorrowStream(device);
-  }
+  if (stream == nullptr) stream = &Engine::Get().BorrowStream(device);
   return *stream;
 }
 
@@ -199,7 +199,7 @@ void ProcessGroupTpu::CheckTensors(const char* verb, const Tensors& tensors, boo
 c10::intrusive_ptr<TpuWork> ProcessGroupTpu::Queue(Issue issue) {
   Collective& c = issue.collective;
   const bool message = c.verb == Verb::kSend || c.verb == Verb::kRecv;
-  int device = CurrentDevice();
+  int device = issue.device;
   for (const Tensors* tensors : {&issue.inputs, &issue.outputs}) {
     if (tensors->empty()) continue;
     device = tensors->front().device().index();
@@ -310,6 +310,8 @@ ProcessGroupTpu::WorkRef ProcessGroupTpu::AllReduceSparse(at::Tensor& tensor, Re
   const bool average = reduction.op == ReduceOp::kAverage;
   TORCH_CHECK_VALUE(average || reduction.op == ReduceOp::kSum,
                     "tpu process group: all_reduce of sparse tensors takes their sum or average");
+  TORCH_CHECK_VALUE(!average || !at::isIntegralType(tensor.scalar_type(), true),
+                    "tpu process group: all_reduce of sparse tensors of ", tensor.scalar_type(), " takes their sum");
   const at::Tensor indices = tensor._indices().t().contiguous(), values = tensor._values().contiguous();
   std::vector<int64_t> words{tensor._nnz()};
   words.insert(words.end(), tensor.sizes().begin(), tensor.sizes().end());
@@ -518,8 +520,17 @@ ProcessGroupTpu::WorkRef ProcessGroupTpu::recv(Tensors& tensors, int peer, int t
       {{.verb = Verb::kRecv, .peer = peer, .tag = tag}, {}, {WriteTensor(tensors[0])}, {}, tensors, OpType::RECV});
 }
 
-ProcessGroupTpu::WorkRef ProcessGroupTpu::barrier(const c10d::BarrierOptions&) {
-  return Queue({{.verb = Verb::kBarrier}, {}, {}, {}, {}, OpType::BARRIER});
+ProcessGroupTpu::WorkRef ProcessGroupTpu::barrier(const c10d::BarrierOptions& options) {
+  return Queue({{.verb = Verb::kBarrier}, {}, {}, {}, {}, OpType::BARRIER, DeviceOf(options)});
+}
+
+int ProcessGroupTpu::DeviceOf(const c10d::BarrierOptions& options) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (device_ >= 0) return device_;
+  if (options.device && options.device->is_privateuseone() && options.device->has_index()) {
+    return options.device->index();
+  }
+  return options.device_ids.empty() ? CurrentDevice() : static_cast<int>(options.device_ids.front());
 }
 
 namespace {

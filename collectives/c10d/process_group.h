@@ -38,7 +38,8 @@ class ProcessGroupTpu final : public c10d::Backend {
   static std::string Meet(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                           std::chrono::milliseconds timeout);
   // Whether all ranks can share memory; each rank asks once, before Make. Exchanges through the store.
-  static bool OnOneHost(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size);
+  static bool OnOneHost(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                        std::chrono::milliseconds timeout);
   // With `gloo`, of the same ranks, for ranks on several hosts.
   static c10::intrusive_ptr<ProcessGroupTpu> Make(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                                   std::chrono::milliseconds timeout,
@@ -94,14 +95,16 @@ class ProcessGroupTpu final : public c10d::Backend {
     std::vector<Target> targets;
     Tensors inputs, outputs;  // what the work holds and gives
     c10d::OpType type = c10d::OpType::UNKNOWN;
+    int device = -1;  // of a barrier, which has no tensors
   };
   struct Reduction {
     ReduceOp op = ReduceOp::kSum;
     double scale = 1;
   };
 
-  ProcessGroupTpu(int rank, int size, std::chrono::milliseconds timeout, std::shared_ptr<Group> group,
-                  std::shared_ptr<DeviceRanks> ranks, c10::intrusive_ptr<c10d::Backend> gloo);
+  ProcessGroupTpu(int rank, int size, std::chrono::milliseconds timeout, c10::intrusive_ptr<c10d::Store> store,
+                  std::shared_ptr<Group> group, std::shared_ptr<DeviceRanks> ranks,
+                  c10::intrusive_ptr<c10d::Backend> gloo);
   friend class c10::intrusive_ptr<ProcessGroupTpu>;
 
   static Reduction ReductionOf(const c10d::ReduceOp& op);
@@ -111,12 +114,15 @@ class ProcessGroupTpu final : public c10d::Backend {
   c10::intrusive_ptr<TpuWork> Queue(Issue issue);
   // The queue of collectives (peer kNoPeer), or of messages to or from a peer.
   Stream& StreamFor(int device, int peer, bool sends);
+  // The one that the group uses, else that which torch or the caller names.
+  int DeviceOf(const c10d::BarrierOptions& options);
   // Receives from any rank and from a given one that may be for the same message: the first of them takes it.
   void OrderReceive(int peer, CollectiveLaunch& launch);
   template <typename Each>
   WorkRef Coalesced(const Each& each);
   void Drain(std::chrono::milliseconds limit);
 
+  const c10::intrusive_ptr<c10d::Store> store_;  // where its ranks met
   const std::shared_ptr<Group> group_;
   const std::shared_ptr<DeviceRanks> ranks_;  // null: ranks are processes
   const c10::intrusive_ptr<c10d::Backend> gloo_;
@@ -124,6 +130,7 @@ class ProcessGroupTpu final : public c10d::Backend {
   std::mutex mutex_;                                 // guards what follows
   std::map<std::pair<int, bool>, Stream*> streams_;  // by peer, and whether it sends
   int device_ = -1;
+  std::map<std::vector<int>, int> splits_;  // by their ranks, how many there were
   std::atomic<uint64_t> sequence_{0};
   c10::intrusive_ptr<TpuWork> coalesced_;  // since startCoalescing
 };

@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "collectives/c10d/gloo.h"
 #include "collectives/c10d/process_group.h"
 #include "collectives/segment.h"
@@ -20,6 +21,17 @@ namespace {
 
 std::vector<uint8_t> BytesOf(const std::string& text) { return {text.begin(), text.end()}; }
 std::string TextOf(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
+
+// What `writer` says under the key, which the store's own timeout (often that of the whole program) has no say in.
+std::string Await(c10d::Store& store, const std::string& key, int writer, std::chrono::milliseconds timeout) {
+  try {
+    store.wait({key}, timeout);
+  } catch (const c10::Error& error) {
+    TORCH_CHECK_WITH(DistBackendError, false, "tpu process group: no word from rank ", writer,
+                     " (timeout: ", timeout.count(), " ms): ", error.what_without_backtrace());
+  }
+  return TextOf(store.get(key));
+}
 
 // Unlike every other of any process.
 std::string Nonce(int rank) {
@@ -48,7 +60,7 @@ Shared ShareMemory(c10d::Store& store, int rank, int size, std::chrono::millisec
     store.set("tpu/devices", BytesOf(Nonce(rank)));
     store.set("tpu/segment", BytesOf(address));
   } else {
-    address = TextOf(store.get("tpu/segment"));
+    address = Await(store, "tpu/segment", 0, timeout);
     segment = ValueOrThrow(Segment::Open(address, size));
   }
   Shared shared{MakeSharedMemoryGroup(segment, rank, timeout), nullptr};
@@ -79,7 +91,7 @@ std::string ProcessGroupTpu::Meet(const c10::intrusive_ptr<c10d::Store>& store, 
   while (true) {
     if (rank == 0) {
       std::vector<std::string> nonces{nonce};
-      for (int r = 1; r < size; ++r) nonces.push_back(TextOf(store->get(key("here", r))));
+      for (int r = 1; r < size; ++r) nonces.push_back(Await(*store, key("here", r), r, timeout));
       const std::string roster = Roster(nonces);
       if (roster != agreed) store->set("tpu/roster", BytesOf(agreed = roster));
       bool all = true;
@@ -88,7 +100,7 @@ std::string ProcessGroupTpu::Meet(const c10::intrusive_ptr<c10d::Store>& store, 
       }
       if (all) break;
     } else {
-      const std::string roster = TextOf(store->get("tpu/roster"));
+      const std::string roster = Await(*store, "tpu/roster", 0, timeout);
       if (roster != agreed && absl::StrContains(roster, nonce)) {
         store->set(key("agreed", rank), BytesOf(agreed = roster));
       }
@@ -102,11 +114,12 @@ std::string ProcessGroupTpu::Meet(const c10::intrusive_ptr<c10d::Store>& store, 
   return agreed.substr(0, agreed.find(' '));
 }
 
-bool ProcessGroupTpu::OnOneHost(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size) {
+bool ProcessGroupTpu::OnOneHost(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                                std::chrono::milliseconds timeout) {
   const std::string mine = HostIdentity();
   store->set("tpu/host/" + std::to_string(rank), BytesOf(mine));
   bool same = size <= kMaxLocalRanks;
-  for (int r = 0; r < size; ++r) same &= TextOf(store->get("tpu/host/" + std::to_string(r))) == mine;
+  for (int r = 0; r < size; ++r) same &= Await(*store, "tpu/host/" + std::to_string(r), r, timeout) == mine;
   return same;
 }
 
@@ -114,21 +127,31 @@ c10::intrusive_ptr<ProcessGroupTpu> ProcessGroupTpu::Make(const c10::intrusive_p
                                                           int size, std::chrono::milliseconds timeout,
                                                           c10::intrusive_ptr<c10d::Backend> gloo) {
   Shared shared = gloo ? Shared{MakeGlooGroup(gloo, timeout), nullptr} : ShareMemory(*store, rank, size, timeout);
-  return c10::intrusive_ptr<ProcessGroupTpu>::unsafe_steal_from_new(
-      new ProcessGroupTpu(rank, size, timeout, std::move(shared.group), std::move(shared.ranks), std::move(gloo)));
+  return c10::intrusive_ptr<ProcessGroupTpu>::unsafe_steal_from_new(new ProcessGroupTpu(
+      rank, size, timeout, store, std::move(shared.group), std::move(shared.ranks), std::move(gloo)));
 }
 
-c10::intrusive_ptr<c10d::Backend> ProcessGroupTpu::split(const c10::intrusive_ptr<c10d::Store>& store,
+// The store that torch gives has a prefix that differs from rank to rank once they have been in different groups.
+c10::intrusive_ptr<c10d::Backend> ProcessGroupTpu::split(const c10::intrusive_ptr<c10d::Store>&,
                                                          const std::vector<int>& ranks,
                                                          const c10::intrusive_ptr<Options>& options) {
   const auto mine = std::find(ranks.begin(), ranks.end(), getRank());
   // Gloo's groups are made of the ranks that are in them, as ours are.
   if (mine == ranks.end()) return nullptr;
   const int rank = static_cast<int>(mine - ranks.begin()), size = static_cast<int>(ranks.size());
+  int number = 0;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    number = splits_[ranks]++;
+  }
+  const std::string prefix = absl::StrCat("tpu/split/", absl::StrJoin(ranks, ","), "/", number);
+  const auto store = c10::make_intrusive<c10d::PrefixStore>(prefix, store_);
   const std::string name = Meet(store, rank, size, options->timeout);
   const c10::intrusive_ptr<c10d::Store> own = c10::make_intrusive<c10d::PrefixStore>(name, store);
   c10::intrusive_ptr<Backend> gloo;
-  if (gloo_ && !OnOneHost(own, rank, size)) gloo = gloo_->split(own, ranks, gloo_->getBackendOptions());
+  if (gloo_ && !OnOneHost(own, rank, size, options->timeout)) {
+    gloo = gloo_->split(own, ranks, gloo_->getBackendOptions());
+  }
   auto group = Make(own, rank, size, options->timeout, std::move(gloo));
   group->options_->group_name = options->group_name;
   group->options_->group_desc = options->group_desc;

@@ -108,13 +108,14 @@ def _register_interface(module):
 
 def _register_backend(module):
     """Before the entry point is asked: of two threads that compile first, both would load it, and one be refused."""
-
-    def tpu(gm, example_inputs, **options):
-        from torch_tpu.dynamo_backend import tpu
-
-        return tpu(gm, example_inputs, **options)
-
     module.register_backend(tpu)
+
+
+def tpu(gm, example_inputs, **options):
+    """The backend. Here, where it can be named: pickled modules that are compiled say whose they are."""
+    from torch_tpu import dynamo_backend
+
+    return dynamo_backend.tpu(gm, example_inputs, **options)
 
 
 def _take_over_inductor(module):

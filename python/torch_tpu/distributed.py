@@ -28,7 +28,7 @@ def _make(store, rank, size, timeout):
 
     store = PrefixStore(_C.meet(store, rank, size, timeout), store)
     gloo = None
-    if not _C.on_one_host(store, rank, size):
+    if not _C.on_one_host(store, rank, size, timeout):
         gloo = ProcessGroupGloo(PrefixStore("gloo/", store), rank, size, timeout=timeout)
     return _C.ProcessGroupTpu(store, rank, size, timeout, gloo)
 

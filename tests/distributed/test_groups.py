@@ -48,12 +48,14 @@ CHOSEN = """
     device = torch.device("tpu", local)
     named = [{"backend": name} for name in ("tpu", "tpu_dist", "cpu:gloo,tpu:tpu")]
     for arguments in ({}, *named, {"device_id": device}):
-        torch.tpu.set_device(local)
+        torch.tpu.set_device(0 if "device_id" in arguments else local)
         dist.init_process_group(**arguments)
-        x = torch.full((3,), float(dist.get_rank()), device="tpu")
+        dist.barrier(device_ids=[local])
+        x = torch.full((3,), float(dist.get_rank()), device=device)
         dist.all_reduce(x)
+        dist.barrier()
         assert x.tolist() == [1.0] * 3, x
-        model = DistributedDataParallel(torch.nn.Linear(3, 3).to("tpu"))
+        model = DistributedDataParallel(torch.nn.Linear(3, 3).to(device))
         model(x).sum().backward()
         group = dist.new_group([0, 1])
         dist.all_reduce(x, group=group)
@@ -63,6 +65,9 @@ CHOSEN = """
             halves = dist.split_group(split_ranks=[[0], [1]])
             dist.all_reduce(x, group=halves)
             assert x.tolist() == [2.0] * 3, x
+            dist.split_group(split_ranks=[[1]])  # torch's names for groups differ from here on
+            dist.all_reduce(x, group=dist.split_group(split_ranks=[[0, 1]]))
+            assert x.tolist() == [4.0] * 3, x
         dist.barrier()
         dist.destroy_process_group()
     print(f"chosen {torch.tpu.device_count()}")  # one piece: ranks write to one pipe

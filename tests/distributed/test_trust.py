@@ -1,5 +1,6 @@
 """What ranks hear of one that dies, stalls, diverges or is called wrongly: an error that names it, never a hang."""
 
+import datetime
 import os
 import signal
 import time
@@ -48,6 +49,19 @@ def beside_a_stalled_rank(rank, world):
 
 def test_stalled_rank(ranks):
     ranks(2, beside_a_stalled_rank, timeout=3)
+
+
+def beside_an_absent_rank(rank, world):
+    if rank == 2:
+        return
+    start = time.monotonic()
+    absent = ["rank 2" if rank == 0 else "rank 0", "3000 ms"]
+    raises(absent, lambda: dist.new_group(list(range(world)), timeout=datetime.timedelta(seconds=3), backend="tpu"))
+    assert time.monotonic() - start < 30  # half the timeout of the group of all
+
+
+def test_absent_rank(ranks):
+    ranks(3, beside_an_absent_rank, timeout=60)
 
 
 def diverging_verb(rank, world):
@@ -126,6 +140,7 @@ def wrong_arguments(rank, world):
     raises([], lambda: dist.broadcast(x, 7))
     raises([], lambda: dist.send(x, rank))
     raises(["float"], lambda: dist.all_gather([x.double(), x.double()], x))
+    raises(["sparse", "Int"], lambda: dist.all_reduce(x.int().to_sparse(), dist.ReduceOp.AVG))
     all_reduce_and_read()  # none of it was queued
 
 

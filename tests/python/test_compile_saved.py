@@ -1,6 +1,14 @@
 """torch.compile(backend="tpu"): what it made, saved by one process and loaded by another."""
 
-from helpers import run_python
+import pickle
+
+import torch
+from helpers import compiled, run_python
+
+
+def test_compiled_modules_are_pickled():
+    module, x = compiled(torch.nn.Linear(4, 3).to("tpu")), torch.randn(2, 4, device="tpu")
+    torch.testing.assert_close(pickle.loads(pickle.dumps(module))(x), module(x))
 
 
 def test_compiled_functions_are_saved_and_loaded(tmp_path):
