@@ -1,6 +1,7 @@
 // PyTorch's device guard: current device, streams and events of the tpu device, each mapped to runtime/stream.h.
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include "dispatcher/convert.h"
 #include "dispatcher/stream_graph.h"
 #include "dispatcher/streams.h"
 #include "jit/engine.h"
@@ -32,8 +33,15 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return TorchDevice(ExchangeDevice(index));
   }
   void uncheckedSetDevice(c10::Device device) const noexcept override { ExchangeDevice(device.index()); }
-  // Every embedded device takes every element type.
-  c10::DeviceCapability getDeviceCapability(c10::Device) const override { return {}; }
+  // The element types that are computed in or converted; others are kept and moved. A bit for each, by its number.
+  c10::DeviceCapability getDeviceCapability(c10::Device) const override {
+    c10::DeviceCapability capability;
+    uint64_t& bits = capability.capability_data.capability_bits;
+    bits = 0;
+    for (int type = 0; type < kNumDTypes; ++type)
+      bits |= 1ULL << static_cast<int>(ToScalarType(static_cast<DType>(type)));
+    return capability;
+  }
 
   // Autograd asks for those of tensors, from where no exception may come: others say that there was a fork. What only
   // asks, as Dynamo does for whatever it compiles, makes no devices.
