@@ -1,5 +1,5 @@
-// Primitives whose positions are data. StableHLO leaves an index out of range to the device: each is checked, and the
-// module's last result tells.
+// Primitives whose positions are data. StableHLO leaves an index out of range to the device: each that reads or writes
+// an element is checked, and the module's last result tells.
 #include "absl/strings/str_cat.h"
 #include "compiler/stablehlo/emit.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -45,8 +45,10 @@ Val Gather(Writer& w, Val x, Val indices, int64_t dim) {
 Val Take(Emission& e, ir::TakeOp op) {
   const int64_t dim = static_cast<int64_t>(op.getDim());
   Val x = e.Of(op.getX());
+  const auto result = Stored(ir::TensorTypeOf(op.getResult()));
+  if (result.getNumElements() == 0) return e.w.Splat(result, 0);
   CheckRange(e, op.getIndices(), x.dims()[dim]);
-  if (x.dims()[dim] == 0) return e.w.Splat(Stored(ir::TensorTypeOf(op.getResult())), 0);  // every index is out of range
+  if (x.dims()[dim] == 0) return e.w.Splat(result, 0);  // every index is out of range
   return Gather(e.w, x, e.Of(op.getIndices()), dim);
 }
 
@@ -106,8 +108,9 @@ Val Scatter(Emission& e, ir::ScatterOp op) {
 Val ScatterRows(Emission& e, ir::ScatterRowsOp op) {
   const int64_t dim = static_cast<int64_t>(op.getDim());
   Val base = e.Of(op.getBase()), indices = e.Of(op.getIndices()), updates = e.Of(op.getUpdates());
+  if (updates.type.getNumElements() == 0) return base;
   CheckRange(e, op.getIndices(), base.dims()[dim]);
-  if (updates.type.getNumElements() == 0 || base.type.getNumElements() == 0) return base;
+  if (base.type.getNumElements() == 0) return base;
   return ScatterInto(e.w, op.getKind(), base, indices, updates,
                      absl::StrCat("update_window_dims = ", List(AllBut(base.rank(), dim)), ", inserted_window_dims = [",
                                   dim, "], scatter_dims_to_operand_dims = [", dim, "], index_vector_dim = 1"));
