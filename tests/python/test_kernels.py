@@ -557,8 +557,7 @@ def test_numbers_beside_half_types_are_rounded_where_the_cpu_rounds_them(dtype):
         numbers = [f([x], n)[0] for f in (torch._foreach_add, torch._foreach_mul, torch._foreach_div)]
         return *numbers, torch._foreach_sub([x], [n])[0], torch.add(x, torch.arange(len(x), device=x.device) + 257)
 
-    def lists_beside_f32(x, y):
-        wide = y.float() * 0.3701
+    def lists_beside_f32(x, wide):
         calls = torch._foreach_add_, torch._foreach_sub_, torch._foreach_mul_, torch._foreach_div_
         written = [x.clone() for _ in calls]
         for call, z in zip(calls, written, strict=True):
@@ -573,7 +572,7 @@ def test_numbers_beside_half_types_are_rounded_where_the_cpu_rounds_them(dtype):
 
     check(binary, x, y, rtol=0, atol=0)
     check(lists, x, y, rtol=0, atol=0)
-    check(lists_beside_f32, x, y, rtol=0, atol=0)
+    check(lists_beside_f32, x, y.float() * 0.3701, rtol=0, atol=0)
     check(thresholds, x, y, rtol=0, atol=0)
     check(
         lambda x: (x.abs() ** 2.37, 2.37**x, torch._foreach_pow([x.abs()], 2.37)[0]),
