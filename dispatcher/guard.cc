@@ -46,9 +46,9 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   // Autograd asks for those of tensors, from where no exception may come: others say that there was a fork. What only
   // asks, as Dynamo does for whatever it compiles, makes no devices.
   c10::Stream getStream(c10::Device device) const override {
-    if (!Engine::IsInitialized()) CheckDevice(Resolve(device));
-    return InForkedChild() || !Engine::IsInitialized() ? getDefaultStream(device)
-                                                       : ToTorch(CurrentStream(Resolve(device)));
+    if (Engine::IsInitialized() && !InForkedChild()) return ToTorch(CurrentStream(Resolve(device)));
+    CheckDevice(Resolve(device));
+    return getDefaultStream(device);
   }
   c10::Stream getDefaultStream(c10::Device device) const override {
     return c10::Stream(c10::Stream::UNSAFE, TorchDevice(Resolve(device)), 0);

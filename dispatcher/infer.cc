@@ -279,7 +279,7 @@ bool HasKernel(const Operator& op, const Call& call) {
   return op.recorded.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU) || Engine::Get().backend().CanLower(call);
 }
 
-// A list's numbers are operands each.
+// A list's numbers are operands each, which hold no wide ones.
 bool ListsWideNumbers(const Operator& op, at::ArrayRef<c10::IValue> arguments) {
   if (op.packed >= 0 && arguments[op.packed].toTensor().is_complex()) return true;
   for (size_t i = 0; i < arguments.size(); ++i) {

@@ -79,6 +79,13 @@ Number At(AtenCall& c, int i) {
 
 Tensor Whole(const Number& z) { return ir::Complex(z.real, z.imaginary); }
 Number Scaled(const Number& z, double factor) { return {z.real * factor, z.imaginary * factor}; }
+Number One(Tensor like) {
+  Emitter& e = like.emitter();
+  return {e.Constant(like.dtype(), 1), e.Constant(like.dtype(), 0)};
+}
+Number Choose(Tensor here, const Number& a, const Number& b) {
+  return {ir::Select(here, a.real, b.real), ir::Select(here, a.imaginary, b.imaginary)};
+}
 
 Number Product(const Number& a, const Number& b) {
   return {a.real * b.real - a.imaginary * b.imaginary, a.real * b.imaginary + a.imaginary * b.real};
@@ -93,15 +100,11 @@ Number Quotient(const Number& a, const Number& b) {
   const Tensor p = ir::Select(wide, a.real, a.imaginary), q = ir::Select(wide, a.imaginary, a.real);
   const Tensor ratio = smaller / larger, scale = 1.0 / (larger + smaller * ratio);
   const Tensor zero = ir::Eq(b.real, 0) & ir::Eq(b.imaginary, 0);  // of NaN beside 0 the larger is 0, too
-  const Tensor real = (p + q * ratio) * scale;
-  const Tensor imaginary = ir::Select(wide, q - p * ratio, p * ratio - q) * scale;
-  return {ir::Select(zero, a.real * kInfinity, real), ir::Select(zero, a.imaginary * kInfinity, imaginary)};
+  return Choose(zero, Scaled(a, kInfinity),
+                {(p + q * ratio) * scale, ir::Select(wide, q - p * ratio, p * ratio - q) * scale});
 }
 
-Number Reciprocal(const Number& z) {
-  Emitter& e = z.real.emitter();
-  return Quotient({e.Constant(z.real.dtype(), 1), e.Constant(z.real.dtype(), 0)}, z);
-}
+Number Reciprocal(const Number& z) { return Quotient(One(z.real), z); }
 
 Number Sign(const Number& z) {
   const Tensor magnitude = Magnitude(z), zero = ir::Eq(magnitude, 0);
@@ -110,42 +113,42 @@ Number Sign(const Number& z) {
 
 // x * y, and 0 where one of them is 0, whatever the other is.
 Tensor ZeroOr(Tensor x, Tensor y) {
-  return ir::Select(ir::Eq(y, 0), CopySign(x.emitter().Constant(x.dtype(), 1), x) * y,
-                    x * ir::Select(ir::Eq(x, 0), CopySign(x.emitter().Constant(x.dtype(), 1), y), y));
+  const Tensor one = x.emitter().Constant(x.dtype(), 1);
+  return ir::Select(ir::Eq(y, 0), CopySign(one, x) * y, x * ir::Select(ir::Eq(x, 0), CopySign(one, y), y));
 }
 
 // An angle that is none, beside an infinite real part: that tells parts of the result all the same.
 Tensor IsOpen(const Number& z) { return ir::Not(IsFinite(z.imaginary)) & ir::Eq(ir::Abs(z.real), kInfinity); }
 Tensor CosineOf(const Number& z) { return ir::Select(IsOpen(z), 1, ir::Cos(z.imaginary)); }
 
-// An exponential of `real` may overflow where its product with a sine of the angle doesn't: the exponential is that of
-// `of`, times a factor that the sine and cosine have.
+double MostOf(Tensor x) { return x.dtype() == DType::kFloat64 ? 709 : 88; }  // that e is raised to
+
+// An exponential of the real part may overflow where its product with a sine of the angle doesn't: where `size` is too
+// much for it, it is that of `of`, times a factor that the sine and cosine have.
 struct Wave {
   Tensor of, cosine, sine;
 };
-Wave WaveOf(const Number& z, Tensor huge, double shift) {
+Wave WaveOf(const Number& z, Tensor size) {
+  const double most = MostOf(z.real), shift = most / 2;
+  const Tensor huge = size > most;
   const Tensor factor = ir::Select(huge, z.real.emitter().Constant(z.real.dtype(), std::exp(shift)), 1);
   return {ir::Select(huge, z.real - ir::Max(ir::Min(z.real, shift), -shift), z.real), factor * CosineOf(z),
           factor * ir::Sin(z.imaginary)};
 }
-double MostOf(Tensor x) { return x.dtype() == DType::kFloat64 ? 709 : 88; }  // that e is raised to
 
 Number Exp(const Number& z) {
-  const double most = MostOf(z.real);
-  const Wave w = WaveOf(z, z.real > most, most / 2);
+  const Wave w = WaveOf(z, z.real);
   const Tensor size = ir::Exp(w.of), sine = ir::Select(IsOpen(z) & (z.real < 0), 1, w.sine);
   return {size * w.cosine, ir::Select(ir::Eq(z.imaginary, 0), z.imaginary, size * sine)};
 }
 
 Number Sinh(const Number& z) {
-  const double most = MostOf(z.real);
-  const Wave w = WaveOf(z, ir::Abs(z.real) > most, most / 2);
+  const Wave w = WaveOf(z, ir::Abs(z.real));
   return {ZeroOr(ir::Sinh(w.of), w.cosine), ZeroOr(ir::Cosh(w.of), w.sine)};
 }
 
 Number Cosh(const Number& z) {
-  const double most = MostOf(z.real);
-  const Wave w = WaveOf(z, ir::Abs(z.real) > most, most / 2);
+  const Wave w = WaveOf(z, ir::Abs(z.real));
   return {ir::Cosh(w.of) * w.cosine, ZeroOr(ir::Sinh(w.of), w.sine)};
 }
 
@@ -206,9 +209,6 @@ Number PowerOf(const Number& z, const Number& exponent) {
 }
 
 Tensor IsReal(const Number& z, double number) { return ir::Eq(z.real, number) & ir::Eq(z.imaginary, 0); }
-Number OneWhere(Tensor here, const Number& z) {
-  return {ir::Select(here, 1, z.real), ir::Select(here, 0, z.imaginary)};
-}
 
 Result Power(AtenCall& c) {  // (x, exponent)
   return Whole(PowerOf(At(c, 0), At(c, 1)));
@@ -216,7 +216,7 @@ Result Power(AtenCall& c) {  // (x, exponent)
 
 Result PowerOfNumber(AtenCall& c) {  // (number, exponent)
   const Number z = At(c, 0);
-  return Whole(OneWhere(IsReal(z, 1), PowerOf(z, At(c, 1))));  // whatever the exponent is
+  return Whole(Choose(IsReal(z, 1), One(z.real), PowerOf(z, At(c, 1))));  // whatever the exponent is
 }
 
 Result PowerByNumber(AtenCall& c) {  // (x, number)
@@ -230,10 +230,8 @@ Result PowerByNumber(AtenCall& c) {  // (x, number)
     if (exponent == 0.5) return Whole(Sqrt(z));
     if (exponent == -0.5) return Whole(Reciprocal(Sqrt(z)));
   }
-  const Number exponent = At(c, 1), power = PowerOf(z, exponent);
-  const Tensor one = IsReal(exponent, 1);
-  const Number of_one = {ir::Select(one, z.real, power.real), ir::Select(one, z.imaginary, power.imaginary)};
-  return Whole(OneWhere(IsReal(exponent, 0), of_one));
+  const Number exponent = At(c, 1);
+  return Whole(Choose(IsReal(exponent, 0), One(z.real), Choose(IsReal(exponent, 1), z, PowerOf(z, exponent))));
 }
 
 Lowering Norm(int dims) {  // (x, order, ...)
