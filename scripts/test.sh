@@ -29,11 +29,11 @@ part "core: unit and text tests" 600 ctest --test-dir build --output-on-failure 
   tests/python/test_{offsets,optimizers,padded_sizes,random,ranks,signatures,sizes,streams}.py \
   "tests/python/test_views.py::test_random_programs[0]"
 part "python" 1800 bash -o pipefail -c '"$0" -m pytest tests/python | tee build/pytest.log' "$python"
-part "distributed" 900 "$python" -m pytest tests/distributed
-part "operator sweep" $((1500 * samples)) "$python" tests/python/op_sweep.py --output build/op_sweep --samples $samples
 [ "$kind" = full ] || part_await
 # It takes its time whatever else runs, and uses little more than a core.
 part_beside "soak" $((soak + 240)) "$python" tests/soak.py --seconds $soak --seed 1
+part "distributed" 900 "$python" -m pytest tests/distributed
+part "operator sweep" $((1500 * samples)) "$python" tests/python/op_sweep.py --output build/op_sweep --samples $samples
 if [ "$kind" = full ]; then
   part "python on the CPU plugin" 2400 "${on_plugin[@]}" "$python" -m pytest tests/python
   part "operator sweep on the CPU plugin" 5400 "${on_plugin[@]}" "$python" tests/python/op_sweep.py \

@@ -19,8 +19,18 @@ def register():
     for name in ("tpu_dist", "tpu"):
         c10d.Backend.register_backend(name, _make, devices=["tpu"])
     _lead_groups_that_have_it(c10d)
-    _dynamo.register_on_import({"torch.distributed.fsdp._fully_shard._fsdp_collectives": _gather_without_copy_in})
+    _dynamo.register_on_import(
+        {
+            "torch.distributed.fsdp._fully_shard._fsdp_collectives": _gather_without_copy_in,
+            "torch.testing._internal.distributed.fake_pg": _serve_fake_groups,
+        }
+    )
     _dtensor.register()
+
+
+def _serve_fake_groups(module):
+    """Groups of the backend "fake" (what many ranks would do, on one) serve the devices that PyTorch lists."""
+    module.dist.Backend.backend_capability[module.dist.Backend.FAKE].append("tpu")
 
 
 def _make(store, rank, size, timeout):

@@ -60,7 +60,9 @@ def get_rng_state(device="tpu"):
 
 
 def set_rng_state(new_state, device="tpu"):
-    _generator(device).set_state(new_state.cpu().contiguous())
+    """`new_state`: what get_rng_state gave, on any device: a checkpoint that was loaded to one has it there."""
+    # No operation where none is needed: FakeTensorMode refuses real tensors.
+    _generator(device).set_state((new_state if new_state.is_cpu else new_state.cpu()).contiguous())
 
 
 def get_rng_state_all():

@@ -78,6 +78,23 @@ def test_backend_is_chosen():
     assert run_script(CHOSEN, "--nproc-per-node", "2").count("chosen 2") == 2
 
 
+def test_a_fake_group_of_many_ranks():
+    program = """
+        import torch
+        import torch.distributed as dist
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+
+        dist.init_process_group("fake", store=FakeStore(), rank=3, world_size=64)
+        mesh = init_device_mesh("tpu", (64,))
+        x = distribute_tensor(torch.randn(128, 8, device="tpu"), mesh, [Shard(0)])
+        assert x.to_local().shape == (2, 8) and x.redistribute(mesh, [Replicate()]).to_local().shape == (128, 8)
+        dist.all_reduce(torch.ones(2, device="tpu"))
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True, timeout=100)
+
+
 # accelerate 1.15's choice of a backend, in its own words but for the devices that are not here.
 ACCELERATE = """
     import enum, os

@@ -74,4 +74,4 @@ def test_errors_of_a_running_plugin_name_it_the_operator_and_the_line(mode, call
 @needs_fake
 def test_a_plugin_that_hangs_is_named(monkeypatch):
     monkeypatch.setenv("FAKE_PLUGIN", "hang")
-    assert "hangs" in doctor.describe(str(FAKE), timeout=30)["error"]
+    assert "hangs" in doctor.describe(str(FAKE), timeout=10)["error"]

@@ -8,7 +8,6 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 from helpers import EMBEDDED, has_avx512, nobody_waited, run_python
-from torch_tpu import _C
 
 
 def test_the_example_of_the_rfc_is_one_fragment(metrics):
@@ -117,24 +116,26 @@ def test_products_of_the_embedded_device_are_at_full_f32(mode):
 
 
 def test_precision_of_products_is_part_of_what_is_recorded():
-    def texts(precision):
-        torch.set_float32_matmul_precision(precision)
-        try:
+    run_python("""
+        import torch
+        from torch_tpu import _C
+
+        def texts(precision):
+            torch.set_float32_matmul_precision(precision)
             known = {f["key"] for f in _C.fragments_as_stablehlo()}
             x = torch.ones(5, 7, device="tpu")
             torch.testing.assert_close((x @ x.t()).exp().cpu(), torch.full((5, 5), 7.0).exp())
             torch.add(x, 1).cpu()
             return [f["text"] for f in _C.fragments_as_stablehlo() if f["key"] not in known]
-        finally:
-            torch.set_float32_matmul_precision("highest")
 
-    assert any("precision HIGHEST" in text for text in texts("highest"))
-    texts("highest")  # what is met for the first time may be cut otherwise
-    (text,) = texts("high")  # the sum is what it was
-    assert "precision HIGH>" in text
-    (text,) = texts("medium")
-    assert "precision DEFAULT" in text
-    assert texts("highest") == []
+        assert any("precision HIGHEST" in text for text in texts("highest"))
+        texts("highest")  # what is met for the first time may be cut otherwise
+        (text,) = texts("high")  # the sum is what it was
+        assert "precision HIGH>" in text
+        (text,) = texts("medium")
+        assert "precision DEFAULT" in text
+        assert texts("highest") == []
+    """)
 
 
 def test_a_repeated_fragment_is_compiled_once(metrics):

@@ -187,6 +187,8 @@ def test_state_functions():
     with pytest.raises(TypeError, match="ByteTensor"):
         torch.tpu.set_rng_state(torch.ones(16))
     torch.tpu.set_rng_state_all(torch.tpu.get_rng_state_all())
+    with FakeTensorMode():  # what torch.distributed does where it asks for an operator's shapes
+        torch.tpu.set_rng_state(torch.tpu.get_rng_state())
     with torch.random.fork_rng(device_type="tpu"):
         inside = torch.rand(4, device="tpu").cpu()
     assert torch.equal(inside, torch.rand(4, device="tpu").cpu())
