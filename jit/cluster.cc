@@ -37,13 +37,13 @@ void ClusterTrial::Add(bool whole, int64_t nanoseconds) {
   if (verdict() != Verdict::kOpen) return;
   samples_[whole].push_back(nanoseconds);
   if (std::min(samples_[0].size(), samples_[1].size()) < kPassages) return;
-  const bool faster = LaunchTimes::Of(samples_[true]).FasterThan(LaunchTimes::Of(samples_[false]));
+  const bool faster = LaunchTimes(samples_[true]).FasterThan(LaunchTimes(samples_[false]));
   verdict_ = faster ? Verdict::kFaster : Verdict::kNotFaster;
 }
 
 int64_t ClusterTrial::nanoseconds(bool whole) const {
   std::lock_guard<std::mutex> lock(mutex_);
-  return LaunchTimes::Of(samples_[whole]).median;
+  return LaunchTimes(samples_[whole]).median();
 }
 
 void Passage::Add(int64_t nanoseconds) {

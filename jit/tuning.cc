@@ -44,7 +44,7 @@ constexpr std::chrono::milliseconds kExit{300};
 
 // The first is not counted.
 LaunchTimes TimesOf(const std::vector<int64_t>& launches) {
-  return LaunchTimes::Of(absl::MakeConstSpan(launches).subspan(1));
+  return LaunchTimes(absl::MakeConstSpan(launches).subspan(1));
 }
 
 Tuning BestOf(const FragmentTuning& tuning) { return Tuning::Parse(tuning.profile.tuning).value_or(Tuning()); }
@@ -90,15 +90,15 @@ void Tuner::End(FragmentEntry& entry, const Turn& turn, bool measurable, int64_t
   (turn.executable != nullptr ? trial.candidate : trial.best).push_back(nanoseconds);
   if (std::min(trial.best.size(), trial.candidate.size()) < kEarly) return;
   const LaunchTimes best = TimesOf(trial.best), candidate = TimesOf(trial.candidate);
-  const int64_t needed = std::clamp(kCompared / std::max<int64_t>(best.median, 1), kLeastCompared, kMostCompared);
+  const int64_t needed = std::clamp(kCompared / std::max<int64_t>(best.median(), 1), kLeastCompared, kMostCompared);
   const auto compared = static_cast<int64_t>(std::min(trial.best.size(), trial.candidate.size())) - 1;
-  const bool hopeless = static_cast<double>(candidate.least) >= kHopeless * static_cast<double>(best.median);
+  const bool hopeless = static_cast<double>(candidate.least()) >= kHopeless * static_cast<double>(best.median());
   const bool ahead = candidate.FasterThan(best);
   const int64_t times = ahead ? kToAdopt : candidate.PerhapsFasterThan(best) ? kToDropWhatMayBeFaster : 1;
   if (!hopeless && compared < times * needed) return;
   Metrics::Get().candidates_measured.fetch_add(1, std::memory_order_relaxed);
   const int64_t lost =
-      std::max<int64_t>(candidate.median - best.median, 0) * static_cast<int64_t>(trial.candidate.size());
+      std::max<int64_t>(candidate.median() - best.median(), 0) * static_cast<int64_t>(trial.candidate.size());
   spent_.fetch_add(lost, std::memory_order_relaxed);
   Metrics::Get().tune_us.fetch_add(lost / 1000, std::memory_order_relaxed);
   const bool adopt = ahead && !engine_.fixed();
@@ -107,7 +107,7 @@ void Tuner::End(FragmentEntry& entry, const Turn& turn, bool measurable, int64_t
   } else {
     fruitless_.fetch_add(1, std::memory_order_relaxed);
   }
-  t.profile.decisions.push_back({trial.tuning.ToString(), best.median, candidate.median, adopt});
+  t.profile.decisions.push_back({trial.tuning.ToString(), best.median(), candidate.median(), adopt});
   Decide(entry, adopt);
 }
 

@@ -2,9 +2,9 @@
 //
 // A fragment that was launched often and long waits for candidates, which the pool compiles one at a time when it has
 // nothing else to do. Its launches then take turns between the best program so far and the candidate; the candidate is
-// adopted where its median is some percent less, else dropped. What is decided is kept beside the programs, for
-// processes to come. All this may cost a share of the time that launches take (TORCH_TPU_TUNE_BUDGET); it is saved up
-// for the fragment that may save the program most for what compiling it costs, and shrinks where nothing is found.
+// adopted where it is some percent faster, hardly by chance, else dropped. What is decided is kept beside the programs,
+// for processes to come. All this may cost a share of the time that launches take (TORCH_TPU_TUNE_BUDGET); it is saved
+// up for the fragment that may save the program most for what compiling it costs, and shrinks where nothing is found.
 //
 // Launches ask Begin and tell End, on any thread; the compile pool calls the rest on its threads.
 #pragma once
