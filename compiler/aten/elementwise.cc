@@ -149,8 +149,13 @@ Result Power(AtenCall& c) {
     if (!IsPowStatic(c.compute(), c.real(1))) return Result::Decline();
     return PowStatic(c.x(0), c.real(1), c.promoted());
   }
-  if (!IsFloat(c.compute())) return Result::Decline();
-  return ir::Pow(c.x(0), c.x(1));
+  const DType type = c.compute();
+  if (type == DType::kBool) return Result::Decline();
+  Tensor x = c.x(0), exponent = c.x(1);
+  if (IsFloat(type) || !IsSigned(type)) return ir::Pow(x, exponent);
+  const Tensor odd = ir::Ne(ir::Rem(exponent, 2), 0);
+  const Tensor fraction = ir::Select(ir::Eq(ir::Abs(x), 1), ir::Select(odd, x, 1), 0);  // 1 / x^n, cut
+  return ir::Select(exponent < 0, fraction, ir::Pow(x, ir::Max(exponent, 0)));
 }
 
 // x * 2^e, exact in f64 also where 2^e alone overflows the result's type. Beyond 400 all is 0 or infinite.
@@ -298,10 +303,7 @@ void RegisterBinary(Registry& r) {
           Tensor step = ir::Convert(x > 0, x.dtype());
           return ir::Select(ir::Eq(x, 0), at_zero, step);
         }));
-  r.Add("aten::hypot", [](AtenCall& c) -> Result {
-    if (c.float_compute() != DType::kFloat32) return Result::Decline();
-    return Hypot(c.float_x(0), c.float_x(1));
-  });
+  r.Add("aten::hypot", FloatBinary(Hypot));
 }
 
 void RegisterTernary(Registry& r) {

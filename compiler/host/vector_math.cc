@@ -297,6 +297,30 @@ Value* VectorMath::Rarely(Value* lanes, Value* usual, llvm::function_ref<Value*(
   return result;
 }
 
+Value* VectorMath::WholePower(Value* x, Value* y) {
+  llvm::Type* const type = x->getType();
+  llvm::Constant *zero = llvm::ConstantInt::get(type, 0), *one = llvm::ConstantInt::get(type, 1);
+  llvm::BasicBlock* const before = b_.GetInsertBlock();
+  auto* bit = llvm::BasicBlock::Create(b_.getContext(), "bit", before->getParent());
+  auto* done = llvm::BasicBlock::Create(b_.getContext(), "done", before->getParent());
+  b_.CreateBr(bit);
+  b_.SetInsertPoint(bit);
+  llvm::PHINode *power = b_.CreatePHI(type, 2), *square = b_.CreatePHI(type, 2), *left = b_.CreatePHI(type, 2);
+  Value* const odd = b_.CreateICmpNE(b_.CreateAnd(left, one), zero);
+  Value* const product = b_.CreateSelect(odd, b_.CreateMul(power, square), power);
+  Value* const rest = b_.CreateLShr(left, one);
+  power->addIncoming(one, before);
+  power->addIncoming(product, bit);
+  square->addIncoming(x, before);
+  square->addIncoming(b_.CreateMul(square, square), bit);
+  left->addIncoming(y, before);
+  left->addIncoming(rest, bit);
+  Value* const more = b_.CreateICmpNE(rest, zero);
+  b_.CreateCondBr(type->isVectorTy() ? b_.CreateOrReduce(more) : more, bit, done);
+  b_.SetInsertPoint(done);
+  return product;
+}
+
 Value* VectorMath::Logistic(Value* x) {
   Value* one = F(x, 1.0);
   return b_.CreateFDiv(one, b_.CreateFAdd(one, Exp(b_.CreateFNeg(x))));

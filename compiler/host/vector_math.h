@@ -28,6 +28,8 @@ class VectorMath {
   llvm::Value* Logistic(llvm::Value* x);
   llvm::Value* Sqrt(llvm::Value* x);
   llvm::Value* Fmod(llvm::Value* x, llvm::Value* y);
+  // Of integers, y >= 0: wraps.
+  llvm::Value* WholePower(llvm::Value* x, llvm::Value* y);
   // The C library's `name` ("atan2", ...): its vector function where there is one.
   llvm::Value* Call(const char* name, llvm::ArrayRef<llvm::Value*> arguments);
   // Its scalar function, lane by lane: for what random numbers are made of (f64 tangents, logarithms, sines and

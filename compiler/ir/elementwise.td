@@ -87,7 +87,8 @@ def Tpu_DivOp : Tpu_Binary<"div", Tpu_Arithmetic, "quotient; of integers, trunca
   let hasFolder = 1;
 }
 def Tpu_RemOp : Tpu_Binary<"rem", Tpu_Number, "remainder with the sign of lhs (C's fmod and %); by integer zero, 0">;
-def Tpu_PowOp : Tpu_Binary<"pow", Tpu_FloatTensor, "lhs to the rhs, as C's pow">;
+def Tpu_PowOp : Tpu_Binary<"pow", StaticShapeTensorOf<[Tpu_Int, Tpu_Float]>,
+                           "lhs to the rhs, as C's pow; of integers, wraps, and the rhs is not below 0">;
 def Tpu_Atan2Op : Tpu_Binary<"atan2", Tpu_FloatTensor, "angle of the point (rhs, lhs), as C's atan2">;
 def Tpu_MaxOp : Tpu_Binary<"max", Tpu_Number, "the larger; NaN if either is NaN", [Commutative]> { let hasFolder = 1; }
 def Tpu_MinOp : Tpu_Binary<"min", Tpu_Number, "the smaller; NaN if either is NaN", [Commutative]> {

@@ -109,6 +109,19 @@ Tensor Divided(Tensor x, Tensor y, bool remainder) {
   return ir::Select(zero, nothing, result);
 }
 
+// By squaring, over all bits of y: XLA looks at as many of them alone as the number of x's bits has.
+Tensor WholePower(Tensor x, Tensor y) {
+  ir::Emitter& e = x.emitter();
+  const auto number = [&](int64_t value) { return e.Integer(x.dtype(), value, x.dims()); };
+  const int bits = 8 * static_cast<int>(SizeOf(x.dtype())) - (IsSigned(x.dtype()) ? 1 : 0);
+  Tensor power = number(1);
+  for (int bit = 0; bit < bits; ++bit) {
+    if (bit > 0) x = x * x;
+    power = ir::Select(ir::Ne(ir::And(ir::Shr(y, number(bit)), number(1)), 0.0), power * x, power);
+  }
+  return power;
+}
+
 // Philox4x32-10 on blocks of four words; products of 32-bit words in 64 bits.
 Tensor RandomBits(Tensor seed, Tensor offset, ir::Ints dims) {
   ir::Emitter& e = seed.emitter();
@@ -167,6 +180,10 @@ Tensor Expand(mlir::Operation* op, ir::Emitter& e) {
   if (mlir::isa<ir::DivOp, ir::RemOp>(op)) {
     Tensor x = e.Wrap(op->getOperand(0)), y = e.Wrap(op->getOperand(1));
     return IsInteger(x.dtype()) ? Divided(x, y, mlir::isa<ir::RemOp>(op)) : Tensor();
+  }
+  if (mlir::isa<ir::PowOp>(op)) {
+    Tensor x = e.Wrap(op->getOperand(0)), y = e.Wrap(op->getOperand(1));
+    return IsInteger(x.dtype()) ? WholePower(x, y) : Tensor();
   }
   if (auto random = mlir::dyn_cast<ir::RandomBitsOp>(op)) {
     const Shape dims(ir::TensorTypeOf(random.getResult()).getShape());

@@ -159,3 +159,37 @@ def test_deviations_of_what_overflows_and_of_few_numbers():
     check_compiled(lambda x: torch.var(x * 1, 1), x)
     check_compiled(lambda x: torch.std(x * 1, 1), x[:, :1])
     check_compiled(lambda x: torch.std(x * 1, 1), x[:, :0])
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64])
+def test_powers_of_integers(dtype):
+    info = torch.iinfo(dtype)
+    signed = [] if info.min == 0 else [-1, -2, -3, -7, info.min]
+    x = torch.tensor([0, 1, 2, 3, 10, info.max, *signed], dtype=dtype)
+    exponents = torch.tensor([0, 1, 2, 3, 7, 31, 62, 63, 64, 100, info.max, *signed], dtype=dtype)
+
+    def program(x, exponents):
+        return x[:, None] ** exponents, 2**exponents, (-1) ** exponents, 1**exponents, x.pow_(exponents[: len(x)])
+
+    check_compiled(program, x, exponents)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_hypotenuses(dtype):
+    tiny, huge = torch.finfo(dtype).tiny, torch.finfo(dtype).max
+    x = torch.tensor([0, -0.0, 3, -4, tiny, huge, huge / 2, float("inf"), float("nan")], dtype=dtype)
+    check_compiled(with_gradients(torch.hypot), x[2:4], x[3:5])
+    check_compiled(lambda x: torch.hypot(x[:, None], x), x)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float32, torch.bfloat16])
+def test_in_place_forms_of_operators_whose_overload_has_another_name(dtype):
+    x, y = (torch.randint(1, 9, (4, 5)).to(dtype) for _ in range(2))
+
+    def program(x, y):
+        whole = x.clone()
+        whole //= y
+        whole //= 2
+        return x.clone().pow_(y / 2 if y.is_floating_point() else y), whole
+
+    check_compiled(program, x, y)

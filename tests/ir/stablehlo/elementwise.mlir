@@ -25,6 +25,20 @@ func.func @arithmetic(%x: tensor<4xf32>, %y: tensor<4xf32>) -> tensor<4xf32> {
   return %8 : tensor<4xf32>
 }
 
+// CHECK-LABEL: module @whole_powers
+// CHECK-NOT: "stablehlo.power"
+// CHECK-COUNT-63: "stablehlo.select"{{.*}} -> tensor<4xi64>
+// CHECK-NOT: "stablehlo.power"
+// CHECK-COUNT-7: "stablehlo.select"{{.*}} -> tensor<4xi8>
+// CHECK-NOT: "stablehlo.power"
+func.func @whole_powers(%x: tensor<4xi64>, %y: tensor<4xi8>) -> (tensor<4xi64>, tensor<4xi8>) {
+  %0 = tpu.mul %x, %x : tensor<4xi64>
+  %1 = tpu.pow %x, %0 : tensor<4xi64>
+  %2 = tpu.abs %y : tensor<4xi8>
+  %3 = tpu.pow %y, %2 : tensor<4xi8>
+  return %1, %3 : tensor<4xi64>, tensor<4xi8>
+}
+
 // CHECK-LABEL: module @functions
 // CHECK: "stablehlo.negate"
 // CHECK: "stablehlo.abs"
