@@ -71,8 +71,9 @@ bool ArgumentsMatch(const FunctionSchema& functional, const FunctionSchema& sche
   return j == functional.arguments().size();
 }
 
-// The operator with the same meaning that writes nothing. In-place: "add_" -> "add", "normal_" -> "normal_functional";
-// out=: another overload of the same name. Results: the operator's new tensors, then the written arguments in order.
+// The operator with the same meaning that writes nothing. In-place: "add_" -> "add", "normal_" -> "normal_functional",
+// the overload of the same name or else another ("pow_.Tensor" -> "pow.Tensor_Tensor"); out=: another overload of the
+// same name. Results: the operator's new tensors, then the written arguments in order.
 std::optional<c10::OperatorHandle> FunctionalForm(const Operator& op) {
   const FunctionSchema& schema = op.op.schema();
   static const auto* by_name = [] {
@@ -93,13 +94,14 @@ std::optional<c10::OperatorHandle> FunctionalForm(const Operator& op) {
   for (const std::string& name : {base, base + "_functional"}) {
     const auto overloads = by_name->find(name);
     if (overloads == by_name->end()) continue;
+    std::optional<c10::OperatorHandle> form;
     for (const std::string& overload : overloads->second) {
-      if (op.out.empty() && overload != schema.overload_name()) continue;
       const auto handle = c10::Dispatcher::singleton().findSchema({name, overload});
       if (!handle || !ArgumentsMatch(handle->schema(), schema, op.out)) continue;
       if (handle->schema().returns().size() != new_tensors + op.mutated.size()) continue;
-      return handle;
+      if (!form || overload == schema.overload_name()) form = handle;
     }
+    if (form) return form;
   }
   return std::nullopt;
 }
