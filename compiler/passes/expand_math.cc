@@ -109,7 +109,7 @@ Tensor Divided(Tensor x, Tensor y, bool remainder) {
   return ir::Select(zero, nothing, result);
 }
 
-// By squaring, over all bits of y: XLA looks at as many of them alone as the number of x's bits has.
+// By squaring, over all bits of y: of those XLA's own power takes the lowest alone, six of an i64.
 Tensor WholePower(Tensor x, Tensor y) {
   ir::Emitter& e = x.emitter();
   const auto number = [&](int64_t value) { return e.Integer(x.dtype(), value, x.dims()); };
