@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(
 
 ROOT = pathlib.Path(__file__).parents[2]
 TPU_OPT = ROOT / "build" / "tools" / "tpu-opt"
-CHIPS = ["v5e:2x2", "v6e:2x2", "tpu7x:2x2x1"]
+CHIPS = ["v5e:2x2", "tpu7x:2x2x1"]  # the oldest and the newest; the examples are compiled for what lies between, too
 
 SCRIPT = """
 import torch
