@@ -253,6 +253,7 @@ std::vector<at::Tensor> CallKernel(Device& device, const HostKernel& kernel, con
       TakeMutated(kernel, written, over || AllDonated(call, written, inputs), stack);
   if (!MultiplyOnDevice(device, op, stack) && !ConvolveOnDevice(device, op, stack) && !SumBags(op, stack)) {
     if (widens) WidenF32(stack);
+    AlignGroups(op, stack);
     CallByATen(kernel, op, stack);
   }
   std::vector<at::Tensor> results;

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -55,6 +56,15 @@ at::Tensor Multiply(Device& device, const at::Tensor& left, const at::Tensor& ri
   return c;
 }
 
+// The rows of values lie without gaps, whatever the strides of the tensors that PyTorch has checked.
+at::Tensor AlignRows(const at::Tensor& t) {
+  const int64_t columns = t.size(-1), unit = 16 / static_cast<int64_t>(t.element_size());
+  if (columns > 0 && t.stride(-2) % unit == 0) return t;
+  std::vector<int64_t> dims = t.sizes().vec();
+  dims.back() = std::max<int64_t>(1, (columns + unit - 1) / unit) * unit;
+  return at::empty(dims, t.options()).narrow(-1, 0, columns).copy_(t);
+}
+
 }  // namespace
 
 bool MultiplyOnDevice(Device& device, const c10::OperatorHandle& op, torch::jit::Stack& stack) {
@@ -71,6 +81,12 @@ bool MultiplyOnDevice(Device& device, const c10::OperatorHandle& op, torch::jit:
   stack.erase(first, stack.end());
   stack.emplace_back(std::move(product));
   return true;
+}
+
+void AlignGroups(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  if (op.schema().name() != "aten::_grouped_mm") return;
+  const auto first = stack.end() - 5;
+  for (int i : {0, 1}) first[i] = AlignRows(first[i].toTensor());
 }
 
 }  // namespace tpu

@@ -14,4 +14,8 @@ namespace tpu {
 // where ATen's kernel serves: other operators and types, factors other than 1, what the device leaves to it.
 bool MultiplyOnDevice(Device& device, const c10::OperatorHandle& op, torch::jit::Stack& stack);
 
+// Gives the operands of products by groups on the stack, if op is that, rows of whole 16 bytes: ATen's kernel asks for
+// them.
+void AlignGroups(const c10::OperatorHandle& op, torch::jit::Stack& stack);
+
 }  // namespace tpu

@@ -10,7 +10,7 @@ import time
 
 import pytest
 import torch
-from helpers import assert_same, check, compiled, on_both, run_python
+from helpers import check, run_python
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
@@ -349,29 +349,6 @@ def test_what_is_no_number_stays_where_it_is_weighed(number):
     x = torch.rand(1, 2, 7, 8, generator=torch.Generator().manual_seed(0))
     x[0, 1, 2, 3] = number
     check(program, x)
-
-
-def grouped_operands(dtype, form):
-    generator = torch.Generator().manual_seed(0)
-    shapes = {"rows": ((16, 8), (4, 8, 24)), "columns": ((4, 8, 24), (24, 16)), "parts": ((8, 16), (16, 24))}[form]
-    operands = [torch.randn(shape, generator=generator).to(dtype) for shape in shapes]
-    return *operands, torch.tensor([3, 3, 9, 16], dtype=torch.int32)
-
-
-@pytest.mark.parametrize("form", ["rows", "columns", "parts"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_products_by_groups(dtype, form):
-    multiply = torch.nn.functional.grouped_mm
-
-    def program(a, b, ends, function=multiply):
-        a, b = a.requires_grad_(), b.requires_grad_()
-        product = function(a, b, offs=ends)
-        return product.detach(), *torch.autograd.grad(product.float().square().sum(), (a, b))
-
-    operands = grouped_operands(dtype, form)
-    check(program, *operands)
-    whole = compiled(lambda a, b, offs: multiply(a, b, offs=offs), fullgraph=True)
-    assert_same(on_both(program, *operands)[0], program(*(t.to("tpu") for t in operands), whole))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
