@@ -218,19 +218,32 @@ Result IndexTensor(AtenCall& c) {  // (x, indices)
   return ir::Take(Merged(x, *a, &permutation), a->flat, a->position());
 }
 
-// x[mask] = number
-Result MaskedPut(AtenCall& c, Tensor mask) {
-  Tensor x = c.tensor(0), value = c.as(2, x.dtype());
-  if (value.elements() != 1 || c.boolean(3)) return Result::Decline();
-  Shape dims(mask.dims());
-  dims.resize(x.rank(), 1);
-  return ir::Select(ir::Reshape(mask, dims), ir::Reshape(value, {}), x);
+// x[:, mask] = values, where the mask numbers dims from `first` on. What lies under it is not counted: values that are
+// the same for all of it need no count.
+Result MaskedPut(AtenCall& c, Tensor mask, int64_t first) {
+  Tensor x = c.tensor(0), values = c.as(2, x.dtype());
+  const int64_t behind = x.rank() - first - mask.rank();
+  Shape of_mask(mask.dims()), dims(values.dims());
+  of_mask.resize(mask.rank() + behind, 1);
+  if (values.elements() == 1) {
+    dims.clear();
+  } else if (values.rank() > behind) {
+    auto counted = dims.end() - behind - 1;
+    if (*counted != 1 || mask.rank() == 0) return Result::Decline();
+    dims.insert(counted, mask.rank() - 1, 1);
+  }
+  if (c.boolean(3) || ir::BroadcastDims(dims, x.dims()) != Shape(x.dims())) return Result::Decline();
+  return ir::Select(ir::Reshape(mask, of_mask), ir::Reshape(values, dims), x);
 }
 
 Result IndexPut(AtenCall& c) {  // (x, indices, values, accumulate)
   Tensor x = c.tensor(0);
   llvm::SmallVector<Tensor> indices = c.tensors(1);
-  if (indices.size() == 1 && indices[0] && indices[0].dtype() == DType::kBool) return MaskedPut(c, indices[0]);
+  const auto given = [](Tensor t) { return static_cast<bool>(t); };
+  const auto first = llvm::find_if(indices, given);
+  if (llvm::count_if(indices, given) == 1 && first->dtype() == DType::kBool) {
+    return MaskedPut(c, *first, first - indices.begin());
+  }
   std::optional<Advanced> a = ReadIndices(c, x, indices);
   bool accumulate = c.boolean(3);
   if (!a || (accumulate && x.dtype() == DType::kBool)) return Result::Decline();

@@ -193,3 +193,18 @@ def test_in_place_forms_of_operators_whose_overload_has_another_name(dtype):
         return x.clone().pow_(y / 2 if y.is_floating_point() else y), whole
 
     check_compiled(program, x, y)
+
+
+@pytest.mark.parametrize("first, last", [(0, 1), (0, 3), (1, 3), (2, 4)])
+def test_values_that_are_the_same_for_all_of_a_mask(first, last):
+    x = torch.randn(3, 4, 5, 6)
+    mask, behind = torch.rand(x.shape[first:last]) > 0.5, x.shape[last:]
+    values = [torch.randn(dims) for dims in ((), behind, (1, *behind), (*x.shape[:first], 1, *behind))]
+
+    def program(x, mask, *values):
+        written = [x.clone() for _ in values]
+        for y, v in zip(written, values, strict=True):
+            y[(slice(None),) * first + (mask,)] = v
+        return written
+
+    check_compiled(program, x, mask, *values)
