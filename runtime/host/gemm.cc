@@ -17,9 +17,10 @@ constexpr int64_t kRowsOfReading = 4;
 constexpr int64_t kLeastRows = 48;
 constexpr int64_t kLeastCols = 64;
 constexpr int64_t kLeastWideCols = 256;
-// Rows of a block that follows the diagonal: by panels, and by the library, for which the whole block is cut alike.
+// Rows of a block that follows the diagonal: by panels that follow it themselves, and of blocks that are cut whole, for
+// each of which bf16's right side is packed anew.
 constexpr int64_t kPanelRows = 384;
-constexpr int64_t kTriangleRows = 32;
+constexpr int64_t kTriangleRows = 32, kTriangleRowsOfPairs = 128;
 
 // How a product is cut: blocks of rows x cols, numbered batch first, then row block, then column block.
 struct Cutting {
@@ -29,7 +30,10 @@ struct Cutting {
   int64_t grain = 1;  // blocks in a task, at least
 };
 
-int64_t TriangleRows(const GemmStep& g) { return PanelsServe(g) ? kPanelRows : kTriangleRows; }
+int64_t TriangleRows(const GemmStep& g) {
+  if (PanelsServe(g)) return kPanelRows;
+  return g.dtype == DType::kBFloat16 ? kTriangleRowsOfPairs : kTriangleRows;
+}
 
 Cutting Cut(const GemmStep& g) {
   Cutting cut;
