@@ -111,11 +111,17 @@ struct Operator {
   int check_errors = -1;          // the argument that asks for errors at the call: `check_errors`
   int indices = -1;               // the argument that holds indices of dims, masks among them: the schema's Tensor?[]
 
+  // Keep the handles good when a library ends: of calls that are queued, and of known fragments.
+  std::vector<c10::RegistrationHandleRAII> pins;
+
   explicit Operator(const c10::OperatorHandle& op);
   bool IsDefault(size_t argument, const c10::Scalar& value) const;
   bool Writes(int argument) const { return std::find(mutated.begin(), mutated.end(), argument) != mutated.end(); }
   bool IsOut(int argument) const { return std::find(out.begin(), out.end(), argument) != out.end(); }
   static Operator& Of(const c10::OperatorHandle& op);
+  // The operator ends: what is recorded of it is run, while its kernels are there. Holds the lock of PyTorch's
+  // dispatcher.
+  static void Forget(const c10::OperatorHandle& op);
 
   // The signature for these words (Collected::words), or null. Each thread remembers its latest finds: the reference is
   // good until its next.

@@ -11,6 +11,7 @@
 #include "dispatcher/structured.h"
 #include "jit/engine.h"
 #include "jit/metrics.h"
+#include "runtime/ending.h"
 #include "runtime/flags.h"
 #include "runtime/hash.h"
 
@@ -106,9 +107,19 @@ std::optional<c10::OperatorHandle> FunctionalForm(const Operator& op) {
   return std::nullopt;
 }
 
+// Libraries end, and define an operator of the same name anew: of another schema, or with other results.
+class Deregistrations final : public c10::OpRegistrationListener {
+ public:
+  void onOperatorRegistered(const c10::OperatorHandle&) override {}
+  void onOperatorDeregistered(const c10::OperatorHandle& op) override { Operator::Forget(op); }
+};
+
 struct Operators {
   std::mutex mutex;
   std::unordered_map<c10::OperatorHandle, std::unique_ptr<Operator>> by_handle;
+  std::vector<std::unique_ptr<Operator>> forgotten;  // others may still hold references
+  c10::RegistrationHandleRAII listening =
+      c10::Dispatcher::singleton().addRegistrationListener(std::make_unique<Deregistrations>());
 };
 
 Operators& AllOperators() {
@@ -152,6 +163,10 @@ Operator::Operator(const c10::OperatorHandle& handle) : op(handle), recorded(han
       functional_form = true;
     }
   }
+  for (const c10::OperatorHandle& used : {op, recorded}) {
+    if (used.schema().getNamespace() == "aten") continue;
+    pins.push_back(c10::Dispatcher::singleton().registerName(used.operator_name()));
+  }
   name = c10::toString(recorded.operator_name());
   seeded = op.hasTag(at::Tag::nondeterministic_seeded);
   data_dependent = op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output);
@@ -181,10 +196,34 @@ size_t SpareCalls() { return std::max(Flags::Get().known_ops / 8, 1024); }
 
 Operator& Operator::Of(const c10::OperatorHandle& op) {
   Operators& operators = AllOperators();
+  {
+    std::lock_guard<std::mutex> lock(operators.mutex);
+    const auto it = operators.by_handle.find(op);
+    if (it != operators.by_handle.end()) return *it->second;
+  }
+  // Made without the lock: that takes the lock of PyTorch's dispatcher, under which Forget takes this one.
+  auto made = std::make_unique<Operator>(op);
   std::lock_guard<std::mutex> lock(operators.mutex);
-  std::unique_ptr<Operator>& slot = operators.by_handle[op];
-  if (!slot) slot = std::make_unique<Operator>(op);
-  return *slot;
+  return *operators.by_handle.try_emplace(op, std::move(made)).first->second;
+}
+
+void Operator::Forget(const c10::OperatorHandle& op) {
+  if (ending) return;
+  Operators& operators = AllOperators();
+  bool used = false;
+  {
+    std::lock_guard<std::mutex> lock(operators.mutex);
+    for (auto it = operators.by_handle.begin(); it != operators.by_handle.end();) {
+      const auto item = it++;
+      if (item->second->op != op && item->second->recorded != op) continue;
+      operators.forgotten.push_back(std::move(item->second));
+      operators.by_handle.erase(item);
+      used = true;
+    }
+  }
+  if (!used) return;
+  Engine& engine = Engine::Get();
+  for (int i = 0; i < engine.device_count(); ++i) engine.SynchronizeDevice(i);
 }
 
 size_t Operator::Words::operator()(absl::Span<const uint64_t> w) const {

@@ -184,3 +184,39 @@ def test_a_kernel_that_reads_what_its_own_stream_computes_later_fails():
     with pytest.raises(RuntimeError, match="its own stream"):
         looks_up(x * 2, True).tolist()
     assert looks_up(x * 2, False).tolist() == [2, 3, 4]
+
+
+def add_operator(schema, kernel, fake=None):
+    library = torch.library.Library("test_custom_operators_anew", "FRAGMENT")
+    library.define("operator" + schema)
+    library.impl("operator", kernel, "CPU")
+    if fake is not None:
+        torch.library.register_fake("test_custom_operators_anew::operator", fake, lib=library)
+    operator = torch._C._dispatch_find_schema_or_throw("test_custom_operators_anew::operator", "")
+    return library, lambda *args: torch._C._dispatch_call_boxed(operator, *args)
+
+
+def test_an_operator_is_defined_anew():
+    """With another schema, and with another result."""
+    x = torch.arange(3.0, device="tpu")
+    for schema, kernel, arguments in [
+        ("(Tensor x) -> Tensor", lambda x: x + 1, (x,)),
+        ("(Tensor x, Tensor y) -> Tensor", lambda x, y: x + y, (x, x)),
+        ("(Tensor[] x) -> Tensor", lambda x: x[0] + x[1], ([x, x],)),
+    ]:
+        library, operator = add_operator(schema, kernel)
+        operator(*arguments)
+        library._destroy()
+    for n in (1, 2, 3):
+        library, operator = add_operator(
+            "(Tensor x) -> Tensor", lambda x, n=n: x.repeat(n), lambda x, n=n: x.new_empty(3 * n)
+        )
+        assert operator(x).tolist() == [0.0, 1.0, 2.0] * n
+        library._destroy()
+
+
+def test_what_is_recorded_is_computed_when_its_library_has_ended():
+    library, operator = add_operator("(Tensor x) -> Tensor", lambda x: x + 7, torch.empty_like)
+    y = operator(torch.arange(3.0, device="tpu")) * 2
+    library._destroy()
+    assert y.tolist() == [14.0, 16.0, 18.0]
