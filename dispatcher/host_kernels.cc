@@ -228,6 +228,8 @@ std::vector<at::Tensor> CallKernel(Device& device, const HostKernel& kernel, con
     return DrawPhilox(call, inputs,
                       [&](int i) { return Read(device, inputs[i], call.operands[i].type.dims, kernel.operands[i]); });
   }
+  TORCH_CHECK(kernel.op.hasSchema(), "tpu: the library of ", kernel.op.operator_name(),
+              " ended before this call was computed; read its results before");
   const bool widens = kernel.products && LibraryRounds() && kernel.op.schema().overload_name().empty();
   const bool over = !widens && kernel.in_place && AllDonated(call, kernel.in_place_mutated, inputs);
   const c10::OperatorHandle& op = over ? *kernel.in_place : kernel.op;

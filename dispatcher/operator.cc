@@ -11,7 +11,6 @@
 #include "dispatcher/structured.h"
 #include "jit/engine.h"
 #include "jit/metrics.h"
-#include "runtime/ending.h"
 #include "runtime/flags.h"
 #include "runtime/hash.h"
 
@@ -208,22 +207,14 @@ Operator& Operator::Of(const c10::OperatorHandle& op) {
 }
 
 void Operator::Forget(const c10::OperatorHandle& op) {
-  if (ending) return;
   Operators& operators = AllOperators();
-  bool used = false;
-  {
-    std::lock_guard<std::mutex> lock(operators.mutex);
-    for (auto it = operators.by_handle.begin(); it != operators.by_handle.end();) {
-      const auto item = it++;
-      if (item->second->op != op && item->second->recorded != op) continue;
-      operators.forgotten.push_back(std::move(item->second));
-      operators.by_handle.erase(item);
-      used = true;
-    }
+  std::lock_guard<std::mutex> lock(operators.mutex);
+  for (auto it = operators.by_handle.begin(); it != operators.by_handle.end();) {
+    const auto item = it++;
+    if (item->second->op != op && item->second->recorded != op) continue;
+    operators.forgotten.push_back(std::move(item->second));
+    operators.by_handle.erase(item);
   }
-  if (!used) return;
-  Engine& engine = Engine::Get();
-  for (int i = 0; i < engine.device_count(); ++i) engine.SynchronizeDevice(i);
 }
 
 size_t Operator::Words::operator()(absl::Span<const uint64_t> w) const {

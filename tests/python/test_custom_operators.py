@@ -215,8 +215,13 @@ def test_an_operator_is_defined_anew():
         library._destroy()
 
 
-def test_what_is_recorded_is_computed_when_its_library_has_ended():
+def test_what_is_queued_fails_when_its_library_ends():
     library, operator = add_operator("(Tensor x) -> Tensor", lambda x: x + 7, torch.empty_like)
-    y = operator(torch.arange(3.0, device="tpu")) * 2
+    x = torch.arange(3.0, device="tpu")
+    read = operator(x)
+    assert read.tolist() == [7.0, 8.0, 9.0]
+    queued = operator(x * 2)
     library._destroy()
-    assert y.tolist() == [14.0, 16.0, 18.0]
+    with pytest.raises(RuntimeError, match="the library of test_custom_operators_anew::operator ended"):
+        queued.tolist()
+    assert (x + 1).tolist() == [1.0, 2.0, 3.0]
