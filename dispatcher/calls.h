@@ -119,9 +119,6 @@ struct Operator {
   bool Writes(int argument) const { return std::find(mutated.begin(), mutated.end(), argument) != mutated.end(); }
   bool IsOut(int argument) const { return std::find(out.begin(), out.end(), argument) != out.end(); }
   static Operator& Of(const c10::OperatorHandle& op);
-  // The operator ends, under the lock of PyTorch's dispatcher: a kernel of Python's might wait for who waits for that,
-  // so nothing is run here, and what is queued of it fails.
-  static void Forget(const c10::OperatorHandle& op);
 
   // The signature for these words (Collected::words), or null. Each thread remembers its latest finds: the reference is
   // good until its next.

@@ -106,11 +106,13 @@ std::optional<c10::OperatorHandle> FunctionalForm(const Operator& op) {
   return std::nullopt;
 }
 
-// Libraries end, and define an operator of the same name anew: of another schema, or with other results.
+// Forgets operators whose library ends: the same name may be defined anew, with another schema or other results. Told
+// under the lock of PyTorch's dispatcher: a kernel of Python's might wait for who waits for that, so nothing is run
+// here, and what is queued of the operator fails.
 class Deregistrations final : public c10::OpRegistrationListener {
  public:
   void onOperatorRegistered(const c10::OperatorHandle&) override {}
-  void onOperatorDeregistered(const c10::OperatorHandle& op) override { Operator::Forget(op); }
+  void onOperatorDeregistered(const c10::OperatorHandle& op) override;
 };
 
 struct Operators {
@@ -124,6 +126,17 @@ struct Operators {
 Operators& AllOperators() {
   static auto* const operators = new Operators();
   return *operators;
+}
+
+void Deregistrations::onOperatorDeregistered(const c10::OperatorHandle& op) {
+  Operators& operators = AllOperators();
+  std::lock_guard<std::mutex> lock(operators.mutex);
+  for (auto it = operators.by_handle.begin(); it != operators.by_handle.end();) {
+    const auto item = it++;
+    if (item->second->op != op && item->second->recorded != op) continue;
+    operators.forgotten.push_back(std::move(item->second));
+    operators.by_handle.erase(item);
+  }
 }
 
 }  // namespace
@@ -200,21 +213,10 @@ Operator& Operator::Of(const c10::OperatorHandle& op) {
     const auto it = operators.by_handle.find(op);
     if (it != operators.by_handle.end()) return *it->second;
   }
-  // Made without the lock: that takes the lock of PyTorch's dispatcher, under which Forget takes this one.
+  // Made without the lock: that takes the lock of PyTorch's dispatcher, under which Deregistrations takes this one.
   auto made = std::make_unique<Operator>(op);
   std::lock_guard<std::mutex> lock(operators.mutex);
   return *operators.by_handle.try_emplace(op, std::move(made)).first->second;
-}
-
-void Operator::Forget(const c10::OperatorHandle& op) {
-  Operators& operators = AllOperators();
-  std::lock_guard<std::mutex> lock(operators.mutex);
-  for (auto it = operators.by_handle.begin(); it != operators.by_handle.end();) {
-    const auto item = it++;
-    if (item->second->op != op && item->second->recorded != op) continue;
-    operators.forgotten.push_back(std::move(item->second));
-    operators.by_handle.erase(item);
-  }
 }
 
 size_t Operator::Words::operator()(absl::Span<const uint64_t> w) const {
