@@ -22,6 +22,11 @@ struct Attention {
   int64_t first = 0;               // the number of its first query
 };
 
+int64_t Heads(Tensor x) {
+  int64_t heads = 1;
+  for (int64_t size : x.dims().drop_back(2)) heads *= size;
+  return heads;
+}
 Shape Batch(Tensor x) {
   Shape batch;
   for (int64_t d = 0; d < x.rank() - 2; ++d) batch.push_back(d);
@@ -85,20 +90,37 @@ Tensor DefaultScale(AtenCall& c, int scale, Tensor query) {
 constexpr int64_t kMostScores = 1 << 28, kMostBlocks = 32;
 constexpr int64_t kQueriesTogether = 128;  // what devices multiply at once
 // Of causal attention the embedded device leaves out what no query of a block sees: of eight blocks, 7/16 of the
-// scores.
-constexpr int64_t kLeastCausalQueries = 256, kMostCausalBlocks = 8;
+// scores. In blocks, too, are those of so few heads that their sums over queries leave threads without work where these
+// are in tiles.
+constexpr int64_t kLeastQueriesOfHost = 256, kMostBlocksOfHost = 8, kFewHeads = 8;
+// Its tiles are equal parts of a block's queries: so many at least, and so few that a core's caches hold their scores.
+constexpr int64_t kLeastOfTile = 64, kMostOfTile = 256;
 
-// Of a block; where one has all queries, at least so many.
-int64_t QueriesOfABlock(AtenCall& c, const Attention& a) {
-  const int64_t queries = a.query.size(-2);
+bool DividesIntoTiles(int64_t queries) {
+  for (int64_t tile = kLeastOfTile; tile <= kMostOfTile; ++tile) {
+    if (queries % tile == 0) return true;
+  }
+  return false;
+}
+
+// Where the blocks of queries end. sums: of what they give keys and values.
+llvm::SmallVector<int64_t> EndsOfBlocks(AtenCall& c, const Attention& a, bool sums) {
+  const int64_t queries = a.query.size(-2), heads = Heads(a.query);
+  const bool tiles = HasManyScores(c, a);
   int64_t blocks = 1;
   if (!c.host_kernels()) {
-    const int64_t scores = a.query.elements() / std::max<int64_t>(a.query.size(-1), 1) * a.key.size(-2);
-    blocks = std::clamp<int64_t>(llvm::divideCeil(scores, kMostScores), 1, kMostBlocks);
-  } else if (a.causal && HasManyScores(c, a)) {
-    blocks = std::clamp<int64_t>(queries / kLeastCausalQueries, 1, kMostCausalBlocks);
+    blocks = std::clamp<int64_t>(llvm::divideCeil(heads * queries * a.key.size(-2), kMostScores), 1, kMostBlocks);
+  } else if (tiles && (a.causal || (sums && heads < kFewHeads))) {
+    blocks = std::clamp<int64_t>(queries / kLeastQueriesOfHost, 1, kMostBlocksOfHost);
   }
-  return blocks == 1 ? queries : llvm::alignTo(llvm::divideCeil(queries, blocks), kQueriesTogether);
+  const int64_t step = blocks == 1 ? queries : llvm::alignTo(llvm::divideCeil(queries, blocks), kQueriesTogether);
+  llvm::SmallVector<int64_t> ends;
+  for (int64_t begin = 0; begin < queries; begin = ends.back()) {
+    const int64_t some = std::min(step, queries - begin);
+    const bool rest = tiles && some > kQueriesTogether && !DividesIntoTiles(some);
+    ends.push_back(begin + (rest ? llvm::alignDown(some, kQueriesTogether) : some));
+  }
+  return ends;
 }
 
 // The queries [begin, end) beside the keys that some of them sees.
@@ -132,13 +154,15 @@ Forward RunBlock(const Attention& a) {
   return {output, ir::Reshape(logsumexp, rows)};
 }
 Forward Run(AtenCall& c, const Attention& a) {
-  const int64_t queries = a.query.size(-2), step = QueriesOfABlock(c, a);
-  if (step >= queries) return RunBlock(a);
+  const llvm::SmallVector<int64_t> ends = EndsOfBlocks(c, a, /*sums=*/false);
+  if (ends.size() <= 1) return RunBlock(a);
   llvm::SmallVector<Tensor> outputs, logsumexps;
-  for (int64_t begin = 0; begin < queries; begin += step) {
-    Forward block = RunBlock(Block(a, begin, std::min(begin + step, queries)));
+  int64_t begin = 0;
+  for (int64_t end : ends) {
+    Forward block = RunBlock(Block(a, begin, end));
     outputs.push_back(block.output);
     logsumexps.push_back(block.logsumexp);
+    begin = end;
   }
   return {ir::Concat(outputs, outputs[0].rank() - 2), ir::Concat(logsumexps, logsumexps[0].rank() - 1)};
 }
@@ -164,9 +188,10 @@ Gradients DifferentiateBlock(const Attention& a, Tensor dy, Tensor output, Tenso
 // `scores`: their gradient is wanted, too, which is as large as they are.
 Gradients Differentiate(AtenCall& c, const Attention& a, Tensor dy, Tensor output, Tensor logsumexp, bool scores) {
   const DType stored = a.query.dtype(), sums = OpMath(stored);
-  const int64_t queries = a.query.size(-2), keys = a.key.size(-2), step = QueriesOfABlock(c, a);
+  const int64_t keys = a.key.size(-2);
   const bool many = HasManyScores(c, a);
-  if (step >= queries || scores) {
+  const llvm::SmallVector<int64_t> ends = EndsOfBlocks(c, a, /*sums=*/true);
+  if (ends.size() <= 1 || scores) {
     Gradients g = DifferentiateBlock(a, dy, output, logsumexp, many ? sums : stored, many);
     return {g.query, ir::Convert(g.key, stored), ir::Convert(g.value, stored), g.scores};
   }
@@ -178,14 +203,15 @@ Gradients Differentiate(AtenCall& c, const Attention& a, Tensor dy, Tensor outpu
   };
   llvm::SmallVector<Tensor> query;
   Tensor key, value;
-  for (int64_t begin = 0; begin < queries; begin += step) {
-    const int64_t end = std::min(begin + step, queries);
+  int64_t begin = 0;
+  for (int64_t end : ends) {
     Gradients block =
         DifferentiateBlock(Block(a, begin, end), ir::SliceDim(dy, -2, begin, end), ir::SliceDim(output, -2, begin, end),
                            ir::SliceDim(logsumexp, -1, begin, end), sums, many);
     query.push_back(block.query);
     add(key, block.key);
     add(value, block.value);
+    begin = end;
   }
   return {ir::Concat(query, query[0].rank() - 2), ir::Convert(key, stored), ir::Convert(value, stored), Tensor()};
 }
