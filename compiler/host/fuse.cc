@@ -2,9 +2,10 @@
 //
 // Every computing primitive starts as a group of its own. Groups are joined along producer-consumer edges (and, at the
 // end, where they read the same values) whenever the union is still one loop nest (AnalyzeLoopNest) that costs no
-// more than its parts, and no path leaves the union and comes back. Views and splat constants belong to no group: each
-// reader has its own copy inside.
+// more than its parts, and no path leaves the union and comes back; first where it costs much less. Views and splat
+// constants belong to no group: each reader has its own copy inside.
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <optional>
@@ -32,6 +33,7 @@ using mlir::Value;
 constexpr size_t kMaxGroupOps = 200;
 constexpr int kMaxPointers = 60;
 constexpr int64_t kSmallElements = 1 << 14;
+constexpr double kMuchLess = 0.9;  // of what two groups cost apart
 
 // A view that something other than a kernel reads where it can: by strides (dot), or as the same bytes (reshape).
 bool ReadInPlace(Operation* user, Value v) {
@@ -74,9 +76,10 @@ class Fuser {
   void Producers(Value v, llvm::SetVector<Operation*>& anchors) const;
   llvm::SmallVector<Value> OutputsOf(const llvm::SetVector<Operation*>& ops) const;
   bool UsedOutside(Value v, const llvm::SetVector<Operation*>& ops) const;
-  bool TryJoin(int a, int b, int max_streams = kMaxPointers);
+  // most_cost: of the two as one, a part of what they cost apart.
+  bool TryJoin(int a, int b, int max_streams, double most_cost);
   bool PathBetween(int from, int to) const;
-  void JoinAlongEdges();
+  void JoinAlongEdges(double most_cost);
   void JoinSiblings();
   void Outline();
   void OutlineGroup(int id);
@@ -89,7 +92,7 @@ class Fuser {
   llvm::DenseMap<Operation*, int> group_of_;
   std::map<int, Group> groups_;
   llvm::DenseMap<Operation*, int> position_;
-  std::set<std::pair<int, int>> refused_;
+  std::map<std::pair<int, int>, double> refused_;  // the least `most_cost` that would not be
 };
 
 // What a reduction of no elements gives; null for elements that are only moved.
@@ -258,12 +261,13 @@ int Streams(const LoopNest& nest) {
          (nest.full_count() > kSmallElements ? static_cast<int>(nest.outputs.size()) : 0);
 }
 
-bool Fuser::TryJoin(int a, int b, int max_streams) {
-  if (a == b || refused_.count({a, b})) return false;
+bool Fuser::TryJoin(int a, int b, int max_streams, double most_cost) {
+  if (a == b) return false;
+  if (const auto before = refused_.find({a, b}); before != refused_.end() && before->second > most_cost) return false;
   Group& first = groups_.at(a);
   Group& second = groups_.at(b);
-  auto refuse = [&] {
-    refused_.insert({a, b});
+  const auto refuse = [&](double cost = HUGE_VAL) {
+    refused_[{a, b}] = cost;
     return false;
   };
   if (first.ops.size() + second.ops.size() > kMaxGroupOps) return refuse();
@@ -278,17 +282,19 @@ bool Fuser::TryJoin(int a, int b, int max_streams) {
   joined.cost = nest->Cost() + step_nanoseconds_;
   if (joined.cost > first.cost + second.cost) return refuse();
   if (PathBetween(a, b) || PathBetween(b, a)) return refuse();
+  if (const double cost = joined.cost / (first.cost + second.cost); cost > most_cost) return refuse(cost);
   for (Operation* op : second.ops) group_of_[op] = a;
   first = std::move(joined);
   groups_.erase(b);
   // What was refused before may fit now.
-  std::erase_if(refused_, [&](const auto& pair) {
-    return pair.first == a || pair.second == a || pair.first == b || pair.second == b;
+  std::erase_if(refused_, [&](const auto& refused) {
+    const auto [x, y] = refused.first;
+    return x == a || y == a || x == b || y == b;
   });
   return true;
 }
 
-void Fuser::JoinAlongEdges() {
+void Fuser::JoinAlongEdges(double most_cost) {
   llvm::SmallVector<Operation*> anchors;
   for (Operation& op : block_) {
     if (group_of_.count(&op)) anchors.push_back(&op);
@@ -298,7 +304,9 @@ void Fuser::JoinAlongEdges() {
     for (Operation* op : anchors) {
       llvm::SetVector<Operation*> producers;
       for (Value operand : op->getOperands()) Producers(operand, producers);
-      for (Operation* producer : producers) changed |= TryJoin(group_of_.lookup(producer), group_of_.lookup(op));
+      for (Operation* producer : producers) {
+        changed |= TryJoin(group_of_.lookup(producer), group_of_.lookup(op), kMaxPointers, most_cost);
+      }
     }
     if (!changed) break;
   }
@@ -335,7 +343,7 @@ void Fuser::JoinSiblings() {
     }
     for (size_t i = 0; i < list.size(); ++i) {
       for (size_t j = i + 1; j < list.size() && j < i + 8; ++j) {
-        if (groups_.count(list[i]) && groups_.count(list[j])) TryJoin(list[i], list[j], most_streams_);
+        if (groups_.count(list[i]) && groups_.count(list[j])) TryJoin(list[i], list[j], most_streams_, 1);
       }
     }
   }
@@ -513,7 +521,8 @@ bool Fuser::Run() {
     }
     if (!JoinAs(like.getAs<mlir::ArrayAttr>("groups"))) return false;
   } else {
-    JoinAlongEdges();
+    JoinAlongEdges(kMuchLess);  // what has joined for little may no longer join for much
+    JoinAlongEdges(1);
     JoinSiblings();
   }
   if (function_->hasAttr(kOpenSizes)) {
