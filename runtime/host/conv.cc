@@ -9,6 +9,7 @@
 #include "runtime/host/conv_taps.h"
 #include "runtime/host/conv_winograd.h"
 #include "runtime/host/conv_words.h"
+#include "runtime/host/gemm.h"
 #include "runtime/host/narrow_float.h"
 #include "runtime/host/panel_gemm.h"
 #include "runtime/host/parallel.h"
@@ -295,8 +296,44 @@ bool BetterByTaps(const ConvStep& step) {
   return IsSpread(c) || (!few && (small || weight >= c.batch * image) && CanGoByTaps(step));
 }
 
+// Whether a window of one element takes every position in turn, and the images' matrices are multiplied faster each by
+// itself than gathered: by the matrix library or the matrix unit, whose tiles of few positions cost as much as full
+// ones. A weight's gradient is loaded and stored once for each image.
+bool BetterByProducts(const ConvStep& c) {
+  constexpr int64_t kLeastSummed = 32;  // words
+  const auto alone = [](const ConvStep::Dim& d) {
+    return d.kernel == 1 && d.stride == 1 && d.spread == 1 && d.low == 0 && d.in == d.out;
+  };
+  if (PanelsFirst() || c.groups > 1 || !alone(c.rows) || !alone(c.cols)) return false;
+  const int64_t positions = c.rows.out * c.cols.out, of_a_word = c.dtype == DType::kBFloat16 ? 2 : 1;
+  return positions >= (c.kind == ConvStep::Kind::kForward ? kHalfPanel : kLeastSummed * of_a_word);
+}
+
+void RunProducts(const ConvStep& c, const void* a, const void* b, float* to) {
+  const int64_t positions = c.rows.out * c.cols.out;
+  GemmStep g;
+  g.dtype = c.dtype;
+  g.m = c.out;
+  if (c.kind == ConvStep::Kind::kForward) {
+    g.n = positions, g.k = c.in;
+    g.lda = c.in, g.ldb = g.ldc = positions;
+    g.batch = {c.batch};
+    g.stride_a = {0}, g.stride_b = {c.in * positions}, g.stride_c = {c.out * positions};
+    return RunGemm(g, b, a, to);
+  }
+  g.trans_b = true;
+  g.n = c.in, g.k = positions;
+  g.lda = g.ldb = positions, g.ldc = c.in;
+  for (int64_t n = 0; n < c.batch; ++n) {
+    g.offset_a = n * c.out * positions, g.offset_b = n * c.in * positions;
+    g.accumulate = n > 0;
+    RunGemm(g, b, a, to);
+  }
+}
+
 template <typename T>
 void Run(const ConvStep& step, const void* a, const void* b, float* c) {
+  if (BetterByProducts(step)) return RunProducts(step, a, b, c);
   const bool forward = step.kind == ConvStep::Kind::kForward;
   const auto strips = forward ? Forward<T> : Weight<T>;
   const auto taps = forward ? ForwardByTaps<T> : WeightByTaps<T>;

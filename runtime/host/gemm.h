@@ -1,8 +1,8 @@
 // Runs a GemmStep: splits it over the pool's threads, each of which calls the matrix library single-threaded for its
 // block.
 //
-// Called by executable.cc, with operands that were checked against their slots, and host_device.cc; gemm_block.cc
-// computes one block. Any thread.
+// Called by executable.cc, with operands that were checked against their slots, conv.cc and host_device.cc;
+// gemm_block.cc computes one block. Any thread.
 #pragma once
 
 #include <cstdint>

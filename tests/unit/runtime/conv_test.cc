@@ -12,7 +12,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/host/matrix_library.h"
 #include "runtime/host/narrow_float.h"
+#include "tests/unit/runtime/plain_sgemm.h"
 
 namespace tpu::host {
 namespace {
@@ -180,6 +182,29 @@ INSTANTIATE_TEST_SUITE_P(Sizes, ConvolutionsOf, testing::ValuesIn(kCases), [](co
   for (char& c : name) c = std::isalpha(c) != 0 ? c : '_';
   return name;
 });
+
+// Windows of one element, beside a matrix library: products of matrices on Intel's processors.
+TEST(Convolutions, OfOneElementBesideALibrary) {
+  SetMatrixLibrary({.name = "plain", .sgemm = PlainSgemm});
+  std::mt19937 random(5);
+  const auto drawn = [&](int64_t least, int64_t most) {
+    return std::uniform_int_distribution<int64_t>(least, most)(random);
+  };
+  for (int i = 0; i < 100; ++i) {
+    ConvStep c{.batch = drawn(1, 7), .in = drawn(1, 80), .out = drawn(1, 80)};
+    for (ConvStep::Dim* d : {&c.rows, &c.cols}) {
+      d->in = d->out = drawn(1, 15);
+      d->kernel = 1;
+    }
+    for (const auto kind : {ConvStep::Kind::kForward, ConvStep::Kind::kWeight}) {
+      Compare<float>(c, kind, random);
+      c.dtype = DType::kBFloat16;
+      if (CanConvolve(c)) Compare<BFloat16>(c, kind, random);
+    }
+    if (HasFatalFailure() || IsSkipped()) break;
+  }
+  SetMatrixLibrary({});
+}
 
 // What is not finite is so where it is seen, and nowhere else.
 TEST(Convolutions, OfWhatIsNotFinite) {
