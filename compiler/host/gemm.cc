@@ -99,19 +99,18 @@ GemmSource PlanGemm(ir::DotOp dot) {
     }
     stride_c *= size;
   }
+  // One right side for all of the innermost dim: it is more rows.
+  if (!step.batch.empty() && step.stride_b[0] == 0 && !step.trans_a && step.triangle == Triangle::kNone &&
+      step.stride_a[0] == step.m * step.lda) {
+    step.m *= step.batch[0];
+    for (std::vector<int64_t>* list : {&step.batch, &step.stride_a, &step.stride_b, &step.stride_c}) {
+      list->erase(list->begin());
+    }
+  }
   std::reverse(step.batch.begin(), step.batch.end());
   std::reverse(step.stride_a.begin(), step.stride_a.end());
   std::reverse(step.stride_b.begin(), step.stride_b.end());
   std::reverse(step.stride_c.begin(), step.stride_c.end());
-  // One shared right side: the batch is more rows.
-  if (step.batch.size() == 1 && step.stride_b[0] == 0 && !step.trans_a && step.triangle == Triangle::kNone &&
-      step.stride_a[0] == step.m * step.lda) {
-    step.m *= step.batch[0];
-    step.batch.clear();
-    step.stride_a.clear();
-    step.stride_b.clear();
-    step.stride_c.clear();
-  }
   return plan;
 }
 

@@ -135,6 +135,28 @@ ir::DotOp Exchanged(ir::DotOp op, llvm::ArrayRef<int64_t> left_free, llvm::Array
   return exchanged;
 }
 
+// The batch dim of a right side [batch.., r, c] whose elements repeat by groups of it (keys for several heads of
+// queries), and the value in which the groups are dims of their own.
+struct Repeated {
+  int64_t dim;
+  Value value;
+};
+std::optional<Repeated> RepeatedIn(Value rhs) {
+  auto reshape = rhs.getDefiningOp<ir::ReshapeOp>();
+  auto wide = reshape ? reshape.getX().getDefiningOp<ir::BroadcastOp>() : ir::BroadcastOp();
+  if (!wide) return std::nullopt;
+  const auto shape = ir::TensorTypeOf(rhs).getShape(), parts = ir::TensorTypeOf(wide.getResult()).getShape();
+  const auto from = ir::TensorTypeOf(wide.getX()).getShape();
+  if (parts.size() != shape.size() + 1) return std::nullopt;
+  size_t dim = 0;
+  while (dim < shape.size() && shape[dim] == parts[dim]) ++dim;
+  if (dim + 2 >= shape.size() || shape.drop_front(dim + 1) != parts.drop_front(dim + 2)) return std::nullopt;
+  for (auto [place, size] : llvm::zip_equal(wide.getDims(), from)) {
+    if (place == static_cast<int64_t>(dim) + 1 && size != 1) return std::nullopt;
+  }
+  return Repeated{static_cast<int64_t>(dim), wide.getResult()};
+}
+
 // open: for several sizes, which must be served alike where they lie on either side of a bound.
 void Prepare(ir::DotOp op, bool open) {
   mlir::OpBuilder b(op);
@@ -173,6 +195,16 @@ void Prepare(ir::DotOp op, bool open) {
   Value rhs = library ? op.getRhs() : Wide(b, loc, op.getRhs());
   rhs = turn_right ? Arrange(b, loc, rhs, op.getRhsBatch(), right_free, op.getRhsContract())
                    : Arrange(b, loc, rhs, op.getRhsBatch(), op.getRhsContract(), right_free);
+  constexpr int64_t kMostBatchDims = 3;  // of a step
+  const auto repeated = library ? RepeatedIn(rhs) : std::nullopt;
+  if (repeated && ir::TensorTypeOf(rhs).getRank() - 2 < kMostBatchDims) {
+    rhs = repeated->value;
+    Dims split(ir::TensorTypeOf(lhs).getShape());
+    const auto parts = ir::TensorTypeOf(rhs).getShape().slice(repeated->dim, 2);
+    split[repeated->dim] = parts[1];
+    split.insert(split.begin() + repeated->dim, parts[0]);
+    lhs = Reshape(b, loc, lhs, split);
+  }
   auto left = ir::TensorTypeOf(lhs), right = ir::TensorTypeOf(rhs);
   mlir::Type out = ir::TensorTypeOf(op.getResult()).getElementType();
   Value result;

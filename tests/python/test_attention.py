@@ -5,7 +5,7 @@ import copy
 
 import pytest
 import torch
-from helpers import assert_same, check, on_both
+from helpers import assert_same, check, check_compiled, on_both
 from torch import nn
 from torch.nn.attention.varlen import AuxRequest, varlen_attn, varlen_attn_out
 
@@ -105,6 +105,29 @@ def test_attention_over_many_positions(kind, length, heads):
         found = long_attention(*there, kind)
         torch.tpu.wait_for_compiles()
         assert_same(expected, found)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("queries", [1, 5])
+@pytest.mark.parametrize("heads", [1, 3])
+def test_heads_that_share_their_keys(heads, queries, dtype):
+    """By the operator's option, and with the keys repeated by views; of keys as they lie and as a cache has them."""
+
+    def both(q, k, v, mask):
+        q, k, v = (x.requires_grad_() for x in (q, k, v))
+        repeated = [x[:, :, None].expand(-1, -1, 4, -1, -1).reshape(2, heads * 4, 40, 16) for x in (k, v)]
+        outputs = [
+            nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True),
+            nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True),
+            (q @ repeated[0].mT).softmax(-1) @ repeated[1],
+        ]
+        return *outputs, *torch.autograd.grad(sum(outputs), (q, k, v), outputs[0].detach())
+
+    torch.manual_seed(0)
+    q = torch.randn(2, heads * 4, queries, 16, dtype=dtype)
+    cached = [torch.randn(2, 40, heads, 16, dtype=dtype).transpose(1, 2) for _ in "kv"]
+    mask = torch.rand(2, 1, queries, 40) < 0.7
+    check_compiled(both, q, *cached, mask)
 
 
 def test_attention_over_many_positions_in_bfloat16_is_as_exact_as_the_cpus():

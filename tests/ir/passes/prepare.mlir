@@ -203,3 +203,28 @@ func.func @other_scores(%x: tensor<40x50xf32>, %y: tensor<40x50xf32>) -> (tensor
   %again = tpu.exp %14 : tensor<40x50xf32>
   return %weights, %again : tensor<40x50xf32>, tensor<40x50xf32>
 }
+
+// -----
+// Keys that repeat for the heads of a group are read where they lie.
+// CHECK-LABEL: @repeated
+// CHECK: %[[KEYS:.*]] = tpu.broadcast %{{.*}} -> tensor<2x3x4x50x16xf32>
+// CHECK: %[[QUERIES:.*]] = tpu.reshape %arg0 : (tensor<2x12x40x16xf32>) -> tensor<2x3x4x40x16xf32>
+// CHECK: tpu.dot %[[QUERIES]], %[[KEYS]] batch [0, 1, 2] x [0, 1, 2] contract [4] x [4]
+func.func @repeated(%q: tensor<2x12x40x16xf32>, %k: tensor<2x3x50x16xf32>) -> tensor<2x12x40x50xf32> {
+  %0 = tpu.reshape %k : (tensor<2x3x50x16xf32>) -> tensor<2x3x1x50x16xf32>
+  %1 = tpu.broadcast %0 [0, 1, 2, 3, 4] : (tensor<2x3x1x50x16xf32>) -> tensor<2x3x4x50x16xf32>
+  %2 = tpu.reshape %1 : (tensor<2x3x4x50x16xf32>) -> tensor<2x12x50x16xf32>
+  %3 = tpu.dot %q, %2 batch [0, 1] x [0, 1] contract [3] x [3] : (tensor<2x12x40x16xf32>, tensor<2x12x50x16xf32>) -> tensor<2x12x40x50xf32>
+  return %3 : tensor<2x12x40x50xf32>
+}
+
+// -----
+// What repeats as a whole does not lie by groups.
+// CHECK-LABEL: @tiled
+// CHECK: tpu.dot %arg0, %{{.*}} batch [0, 1] x [0, 1] contract [3] x [3]
+func.func @tiled(%q: tensor<2x12x40x16xf32>, %k: tensor<2x3x50x16xf32>) -> tensor<2x12x40x50xf32> {
+  %0 = tpu.broadcast %k [0, 2, 3, 4] : (tensor<2x3x50x16xf32>) -> tensor<2x4x3x50x16xf32>
+  %1 = tpu.reshape %0 : (tensor<2x4x3x50x16xf32>) -> tensor<2x12x50x16xf32>
+  %2 = tpu.dot %q, %1 batch [0, 1] x [0, 1] contract [3] x [3] : (tensor<2x12x40x16xf32>, tensor<2x12x50x16xf32>) -> tensor<2x12x40x50xf32>
+  return %2 : tensor<2x12x40x50xf32>
+}
