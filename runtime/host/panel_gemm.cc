@@ -423,10 +423,17 @@ void TransposePanel(const float* from, int64_t stride, int64_t rows, int64_t col
 
 bool PanelBlock(const GemmBlock& g) {
   if (g.method == Method::kLibrary) return false;
-  // Panels that are half empty cost as much as full ones.
-  if (g.m < 2 * kMostRows || g.k < kMostCols || 4 * g.n < 3 * RoundUp(g.n, kMostCols)) return false;
+  // Panels that are half empty cost as much as full ones, which is still less than what it takes to widen and narrow a
+  // few tiles for the library.
+  const bool full = g.m >= 2 * kMostRows && g.k >= kMostCols && 4 * g.n >= 3 * RoundUp(g.n, kMostCols);
+  const bool tiles = g.m >= AmxBlock::kRows && (g.k >= kMostCols || g.out_dtype == DType::kBFloat16);
+  if (g.dtype == DType::kBFloat16 && UsableInstructions().amx_bf16 && (full || tiles)) {
+    MultiplyPairs<AmxBlock>(g);
+    return true;
+  }
+  if (!full) return false;
   if (g.dtype == DType::kBFloat16 && UsableInstructions().avx512_bf16) {
-    UsableInstructions().amx_bf16 ? MultiplyPairs<AmxBlock>(g) : MultiplyPairs<Avx512Block<BFloat16>>(g);
+    MultiplyPairs<Avx512Block<BFloat16>>(g);
     return true;
   }
   const bool wanted = g.method == Method::kPanels ? UsableInstructions().avx512 : PanelsFirst();

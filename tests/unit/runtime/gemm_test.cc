@@ -119,7 +119,8 @@ void Compare(GemmStep g, bool padded = true) {
 
 template <typename T, typename Out = T>
 void CompareMany() {
-  const int64_t shapes[][3] = {{1, 1, 1}, {3, 5, 7}, {1, 300, 40}, {200, 1, 33}, {1, 70, 1}, {65, 33, 0}, {64, 64, 20}};
+  const int64_t shapes[][3] = {{1, 1, 1},   {3, 5, 7},    {1, 300, 40}, {200, 1, 33}, {1, 70, 1},
+                               {65, 33, 0}, {64, 64, 20}, {70, 7, 50},  {33, 10, 3}};
   for (const auto& [m, n, k] : shapes) {
     for (int flags = 0; flags < 8; ++flags) {
       GemmStep g;
