@@ -16,17 +16,24 @@ namespace {
 constexpr int64_t kMinElements = 1 << 16;  // less is done before a second core has started
 constexpr int64_t kPartElements = 1 << 14;
 constexpr int64_t kMaxParts = 64;
+constexpr int64_t kLanes = 16;     // of vectors: where there are fewer columns, rows go side by side
+constexpr int64_t kShortSum = 64;  // rows that are summed in f32 there, before the sums are added up in f64
 
 using mlir::RankedTensorType;
 using mlir::Value;
 
 Value Reshape(mlir::OpBuilder& b, mlir::Location loc, Value x, llvm::ArrayRef<int64_t> dims) {
   auto type = ir::TensorTypeOf(x);
+  if (type.getShape() == dims) return x;
   return ir::ReshapeOp::create(b, loc, RankedTensorType::get(dims, type.getElementType()), x);
 }
 
 Value Reduce(mlir::OpBuilder& b, mlir::Location loc, ir::ReduceKind kind, Value x, llvm::ArrayRef<int64_t> dims) {
   return ir::ReduceOp::create(b, loc, kind, x, dims);
+}
+
+Value Convert(mlir::OpBuilder& b, mlir::Location loc, Value x, mlir::Type element) {
+  return ir::ConvertOp::create(b, loc, RankedTensorType::get(ir::TensorTypeOf(x).getShape(), element), x);
 }
 
 Value Slice(mlir::OpBuilder& b, mlir::Location loc, Value x, int64_t dim, int64_t from, int64_t to) {
@@ -40,10 +47,18 @@ Value Slice(mlir::OpBuilder& b, mlir::Location loc, Value x, int64_t dim, int64_
 // Reduces `dim` of x (rank 3: outer, reduced, inner) in parts.
 Value ReduceInParts(mlir::OpBuilder& b, mlir::Location loc, ir::ReduceKind kind, Value x, int64_t parts) {
   auto shape = llvm::to_vector(ir::TensorTypeOf(x).getShape());
-  int64_t each = shape[1] / parts, even = each * parts;
+  const mlir::Type element = ir::TensorTypeOf(x).getElementType();
+  int64_t together = 1;  // rows side by side
+  if (shape[2] > 1 && shape[2] < kLanes) {
+    together = std::max<int64_t>(shape[1] / parts / kShortSum / kLanes, 1) * kLanes;
+  }
+  int64_t each = shape[1] / parts / together, even = each * parts * together;
   Value head = even == shape[1] ? x : Slice(b, loc, x, 1, 0, even);
-  head = Reduce(b, loc, kind, Reshape(b, loc, head, {shape[0], parts, each, shape[2]}), {2});
-  Value result = Reduce(b, loc, kind, head, {1});
+  head = Reduce(b, loc, kind, Reshape(b, loc, head, {shape[0], parts, each, together * shape[2]}), {2});
+  head = Reshape(b, loc, head, {shape[0], parts * together, shape[2]});
+  const bool widen = together > 1 && kind == ir::ReduceKind::sum && element.isF32();
+  Value result = Reduce(b, loc, kind, widen ? Convert(b, loc, head, b.getF64Type()) : head, {1});
+  if (widen) result = Convert(b, loc, result, element);
   if (even == shape[1]) return result;
   Value tail = Reduce(b, loc, kind, Slice(b, loc, x, 1, even, shape[1]), {1});
   switch (kind) {
@@ -98,11 +113,9 @@ void Split(ir::ReduceOp op) {
   // Half-precision sums stay wide between the parts.
   auto element = ir::TensorTypeOf(op.getX()).getElementType();
   bool half = element.isF16() || element.isBF16();
-  if (half) x = ir::ConvertOp::create(b, loc, RankedTensorType::get({outer, reduced, inner}, b.getF32Type()), x);
+  if (half) x = Convert(b, loc, x, b.getF32Type());
   Value result = ReduceInParts(b, loc, op.getKind(), x, parts);
-  if (half) {
-    result = ir::ConvertOp::create(b, loc, RankedTensorType::get(ir::TensorTypeOf(result).getShape(), element), result);
-  }
+  if (half) result = Convert(b, loc, result, element);
   result = Reshape(b, loc, result, ir::TensorTypeOf(op.getResult()).getShape());
   op.getResult().replaceAllUsesWith(result);
   op.erase();

@@ -10,7 +10,7 @@ import time
 
 import pytest
 import torch
-from helpers import check, run_python
+from helpers import check, check_compiled, run_python
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
@@ -560,8 +560,21 @@ def test_numbers_beside_half_types_are_rounded_where_the_cpu_rounds_them(dtype):
 
 
 @pytest.mark.parametrize(
-    ("shape", "dim"), [((16000, 4), 0), ((1300, 47), 0), ((32, 2000, 8), 1), ((60000,), 0), ((40, 50000), 1)]
+    ("shape", "dim"),
+    [((16000, 4), 0), ((100003, 3), 0), ((1300, 47), 0), ((32, 2000, 8), 1), ((60000,), 0), ((40, 50000), 1)],
 )
 def test_long_sums_are_as_accurate_as_the_cpus(shape, dim):
     """Of equal numbers, whose sums are rounded the same way again and again."""
     check(lambda x: (x.sum(dim), (x * 3).mean(dim)), torch.full(shape, 0.1))
+
+
+@pytest.mark.parametrize("shape", [(70001, 2), (3, 22000, 5), (9000, 15), (5050, 13)])
+def test_few_long_columns(shape):
+    def reductions(x):
+        y = (x * 2 + 1).relu()
+        return x.sum(-2), y.mean(-2), x.amax(-2), x.amin(-2), x.argmax(-2), x.var(-2), (x > 4).any(-2), (x < 4).all(-2)
+
+    torch.manual_seed(0)
+    check_compiled(reductions, torch.randn(shape))
+    check_compiled(lambda x: (x.sum(-2), x.amax(-2)), torch.randn(shape).bfloat16())
+    check_compiled(lambda x: x.sum(-2), torch.randint(-99, 99, shape))

@@ -228,3 +228,14 @@ func.func @tiled(%q: tensor<2x12x40x16xf32>, %k: tensor<2x3x50x16xf32>) -> tenso
   %2 = tpu.dot %q, %1 batch [0, 1] x [0, 1] contract [3] x [3] : (tensor<2x12x40x16xf32>, tensor<2x12x50x16xf32>) -> tensor<2x12x40x50xf32>
   return %2 : tensor<2x12x40x50xf32>
 }
+
+// -----
+// Of a few columns many rows are summed side by side, and what is left of them apart.
+// CHECK-LABEL: @few_columns
+// CHECK: tpu.reduce sum {{.*}} [2] : (tensor<1x16x65x288xf32>)
+// CHECK: tpu.reduce sum {{.*}} [1] : (tensor<1x1536x3xf64>)
+// CHECK: tpu.reduce sum {{.*}} [1] : (tensor<1x160x3xf32>)
+func.func @few_columns(%a: tensor<100000x3xf32>) -> tensor<3xf32> {
+  %0 = tpu.reduce sum %a [0] : (tensor<100000x3xf32>) -> tensor<3xf32>
+  return %0 : tensor<3xf32>
+}
