@@ -1,6 +1,7 @@
 // Pass prepare-dots: every dot becomes [batch.., m, k] x [batch.., k, n], either of which may be turned, by views of
-// its operands; products that no matrix library serves (integers, bool), or not well (of depth 1, of small matrices and
-// one vector each, of few rows with weights that are widened first), become multiplications and sums.
+// its operands; right sides that repeat by groups of the batch get a batch dim for these, where they lie once; products
+// that no matrix library serves (integers, bool), or not well (of depth 1, of small matrices and one vector each, of
+// few rows with weights that are widened first), become multiplications and sums.
 #include <numeric>
 
 #include "compiler/ir/dialect.h"

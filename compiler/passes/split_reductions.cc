@@ -2,7 +2,8 @@
 //
 // The number of parts depends on shapes only, so results don't depend on the number of threads; summing parts also
 // keeps float sums accurate. Only single-dim patterns that stay views are split: [kept..., reduced...] of few rows, and
-// [reduced..., kept...]. What does not divide is reduced apart and joined with the others.
+// [reduced..., kept...], of a few columns many rows side by side. What does not divide is reduced apart and joined with
+// the others.
 #include <algorithm>
 
 #include "compiler/ir/dialect.h"
