@@ -108,6 +108,7 @@ struct Operator {
   int dtype = -1;                 // the argument that names the type to compute in, where there may be one
   bool is_view = false;           // returns a view of an argument it doesn't write
   int packed = -1;                // the argument that is a list of numbers in a tensor of the CPU: `scalars`
+  int rate = -1;                  // the argument of which one element on the CPU is a number, of any dims: `lr`
   int check_errors = -1;          // the argument that asks for errors at the call: `check_errors`
   int indices = -1;               // the argument that holds indices of dims, masks among them: the schema's Tensor?[]
 

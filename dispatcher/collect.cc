@@ -86,6 +86,8 @@ void Collected::Collect(const Operator& op, at::ArrayRef<c10::IValue> arguments)
       case ArgumentKind::kTensor:
         if (static_cast<int>(i) == op.packed && value.toTensor().is_cpu()) {
           AddTemporary(op, Upload(value.toTensor(), DeviceSoFar()), false);
+        } else if (static_cast<int>(i) == op.rate && value.toTensor().is_cpu() && value.toTensor().dim() != 0) {
+          AddTensor(op, value.toTensor().squeeze(), false);
         } else {
           AddTensor(op, value.toTensor(), false);
         }

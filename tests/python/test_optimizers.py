@@ -123,3 +123,25 @@ def test_running_squares_take_as_much_of_a_gradient_as_the_cpus(name):
         return [optimizer.state[weight][key] for key in ("exp_avg", "exp_avg_sq")]
 
     check(program, torch.ones(4), torch.tensor([10.0, 100.0, 1000.0, 1e20]))
+
+
+@pytest.mark.parametrize("name", sorted(FUSED))
+def test_a_rate_on_the_cpu_may_have_one_element_of_any_dims(name, metrics):
+    """As on CUDA, whose kernels take its item; no other rate makes another fragment."""
+
+    def trained(device, shape):
+        weight = torch.ones(5, device=device, requires_grad=True)
+        rate = torch.full(shape, 0.1)
+        optimizer = getattr(torch.optim, name)([weight], lr=rate, fused=True)
+        for i in range(5):
+            rate.fill_(0.1 / (i + 1))
+            weight.grad = torch.full((5,), i - 2.0, device=device)
+            optimizer.step()
+            torch.tpu.synchronize()
+            if i == 2:
+                optimizer.distinct = metrics()["fragments_distinct"]
+        assert metrics()["fragments_distinct"] == optimizer.distinct
+        return weight.detach().cpu()
+
+    for shape in ((), (1,), (1, 1)):
+        torch.testing.assert_close(trained("tpu", shape), trained("cpu", ()))
