@@ -154,6 +154,12 @@ def _register_random(module):
     module.register_graphsafe_rng_device_type("tpu")
 
 
+def _free_without_waiting(module):
+    """What another stream still reads is kept by what it recorded, so backward needs no wait before memory is freed.
+    For where to place one, AOTAutograd asks Triton how long each operation would take on a GPU."""
+    module.sync_deallocations = lambda gm: None
+
+
 def _repeat_random_numbers(module):
     """For graphs whose backward draws again what the forward drew. Where the generator's state is kept as a tensor (of
     several devices, or with Inductor's fallback_random) the devices that torch does it on stand in its code."""
@@ -311,6 +317,7 @@ _ON_IMPORT = {
     "torch._dynamo.device_interface": _register_interface,
     "torch._dynamo.backends.registry": _register_backend,
     "torch._functorch._aot_autograd.utils": _register_random,
+    "torch._functorch._aot_autograd.streams": _free_without_waiting,
     "torch._prims.rng_prims": _repeat_random_numbers,
     "torch._dynamo.variables.optimizer": _keep_steps_on_the_device,
     "torch._inductor.compile_fx": _take_over_inductor,

@@ -53,12 +53,24 @@ def tpu(gm, example_inputs, *, mode=None, options=None):
         bw_compiler=compiler,
         inference_compiler=compiler,
         decompositions=DECOMPOSITIONS,
-        partition_fn=default_partition,
+        partition_fn=_partition,
         keep_inference_input_mutations=True,
     )
     run = backend(gm, example_inputs)
     _store_no_stream_unless_named(gm)
     return run
+
+
+def _partition(joint, inputs, **options):
+    """PyTorch's, but that backward does nothing again that it doesn't use: what the forward did to streams and events
+    has no tensors for operands, and would be repeated with streams that are gone."""
+    forward, backward = default_partition(joint, inputs, **options)
+    done = {node.name for node in forward.graph.nodes if node.op not in ("placeholder", "output")}
+    for node in reversed(backward.graph.nodes):
+        if node.op != "placeholder" and node.name in done and not node.users:
+            backward.graph.erase_node(node)
+    backward.recompile()
+    return forward, backward
 
 
 def _to_be_saved():

@@ -493,3 +493,36 @@ def test_what_waits_is_told_of():
     finally:
         torch.tpu.set_sync_debug_mode("default")
     assert y.tolist() == [3, 3, 3]
+
+
+def on_streams_of_its_own(x, y):
+    one, other = torch.Stream(device="tpu"), torch.Stream(device="tpu")
+    with one:
+        a = x * y + 1
+    with other:
+        b = x.sin() * 2
+    return a, b
+
+
+def beside_an_event(x, y):
+    side, ready = torch.Stream(device="tpu"), torch.Event(device="tpu")
+    with side:
+        z = (x * y).sin()
+        ready.record()
+    ready.wait()
+    return z * x, z
+
+
+@pytest.mark.parametrize("function", [on_streams_of_its_own, beside_an_event])
+@pytest.mark.parametrize("backend", ["tpu", "aot_eager"])
+def test_compiled_functions_with_streams_are_trained(function, backend):
+    there = torch.compile(function, backend=backend, fullgraph=True)
+    torch.manual_seed(0)
+
+    def results(f, inputs):
+        outputs = f(*inputs)
+        return *outputs, *torch.autograd.grad(sum(t.sum() for t in outputs), inputs)
+
+    for _ in range(3):
+        inputs = [torch.randn(4, 4, device="tpu", requires_grad=True) for _ in range(2)]
+        torch.testing.assert_close(results(there, inputs), results(function, inputs))
