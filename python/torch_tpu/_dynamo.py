@@ -157,7 +157,14 @@ def _register_random(module):
 def _free_without_waiting(module):
     """What another stream still reads is kept by what it recorded, so backward needs no wait before memory is freed.
     For where to place one, AOTAutograd asks Triton how long each operation would take on a GPU."""
-    module.sync_deallocations = lambda gm: None
+    of_gpus = module.sync_deallocations
+
+    def sync_deallocations(gm):
+        values = [node.meta.get("val") for node in gm.graph.nodes]
+        if not any(isinstance(v, module.torch.Tensor) and v.device.type == "tpu" for v in values):
+            of_gpus(gm)
+
+    module.sync_deallocations = sync_deallocations
 
 
 def _repeat_random_numbers(module):
