@@ -85,3 +85,21 @@ func.func @of_nothing(%x: tensor<3x0xf32>, %y: tensor<3x0xi32>, %z: tensor<3x0xi
   %3 = tpu.reduce all %z [1] : (tensor<3x0xi1>) -> tensor<3xi1>
   return %0, %1, %2, %3 : tensor<3xf32>, tensor<3xf32>, tensor<3xi32>, tensor<3xi1>
 }
+
+// -----
+// The differences of pairs are summed where they are made, and not kept for the sake of a kernel less.
+// CHECK-LABEL: @sums_of_pairs
+// CHECK: %[[N:.*]] = tpu.fusion "row"(%arg0) : (tensor<100x64xf32>) -> tensor<100x100xf32>
+// CHECK: tpu.fusion "column"(%arg0, %[[N]]) : {{.*}} -> tensor<100x64xf32>
+func.func @sums_of_pairs(%a: tensor<100x64xf32>) -> (tensor<100x100xf32>, tensor<100x64xf32>) {
+  %x = tpu.broadcast %a [0, 2] : (tensor<100x64xf32>) -> tensor<100x100x64xf32>
+  %y = tpu.broadcast %a [1, 2] : (tensor<100x64xf32>) -> tensor<100x100x64xf32>
+  %0 = tpu.sub %x, %y : tensor<100x100x64xf32>
+  %1 = tpu.mul %0, %0 : tensor<100x100x64xf32>
+  %2 = tpu.reduce sum %1 [2] : (tensor<100x100x64xf32>) -> tensor<100x100xf32>
+  %3 = tpu.sub %y, %x : tensor<100x100x64xf32>
+  %4 = tpu.broadcast %2 [0, 1] : (tensor<100x100xf32>) -> tensor<100x100x64xf32>
+  %5 = tpu.mul %3, %4 : tensor<100x100x64xf32>
+  %6 = tpu.reduce sum %5 [1] : (tensor<100x100x64xf32>) -> tensor<100x64xf32>
+  return %2, %6 : tensor<100x100xf32>, tensor<100x64xf32>
+}
