@@ -29,10 +29,10 @@ part "core: unit and text tests" 600 ctest --test-dir build --output-on-failure 
   tests/python/test_{offsets,optimizers,padded_sizes,random,ranks,signatures,sizes,streams}.py \
   "tests/python/test_views.py::test_random_programs[0]"
 part "python" 1800 bash -o pipefail -c '"$0" -m pytest tests/python | tee build/pytest.log' "$python"
+part "distributed" 900 "$python" -m pytest tests/distributed
 [ "$kind" = full ] || part_await
 # It takes its time whatever else runs, and uses little more than a core.
 part_beside "soak" $((soak + 240)) "$python" tests/soak.py --seconds $soak --seed 1
-part "distributed" 900 "$python" -m pytest tests/distributed
 part "operator sweep" $((1500 * samples)) "$python" tests/python/op_sweep.py --output build/op_sweep --samples $samples
 if [ "$kind" = full ]; then
   part "python on the CPU plugin" 2400 "${on_plugin[@]}" "$python" -m pytest tests/python
@@ -49,7 +49,6 @@ part "fsdp_gpt --smoke" 300 bash -c "$torchrun --nproc-per-node 2 $fsdp && $torc
 [ "$kind" = full ] && part "char_gpt --compare on the CPU plugin" 900 "${on_plugin[@]}" "$python" examples/char_gpt.py \
   --compare --steps 20 --batch 2 --report 10
 part "char_gpt --compare" 600 "$python" examples/char_gpt.py --compare --steps 20 --batch 2 --report 10
-part_await  # the soak: compilers for other devices use every core
 for example in digits_cnn char_gpt; do
   script=(examples/$example.py --device tpu --smoke) seconds=300 gpu_seconds=120 limit=900  # of compiling
   if [ "$kind" = full ]; then
@@ -57,6 +56,8 @@ for example in digits_cnn char_gpt; do
   elif [ $example = char_gpt ]; then
     script+=(--sample 4)  # each length that it samples at is four more fragments of the same operations
   fi
+  # The soak: compilers for other devices use every core, and these programs are the larger ones.
+  [ $example = char_gpt ] && part_await
   part "$example for three TPUs" $limit "$python" -m torch_tpu.aot --topology $chips --seconds $seconds \
     --output build/aot/$example "${script[@]}"
   part "$example for a GPU" $limit env TORCH_TPU_PLUGIN_OPTIONS="topology=1x1x1,target_config=$h100" "$python" \
