@@ -103,8 +103,11 @@ bool DividesIntoTiles(int64_t queries) {
   return false;
 }
 
-// Where the blocks of queries end. sums: of what they give keys and values.
-llvm::SmallVector<int64_t> EndsOfBlocks(AtenCall& c, const Attention& a, bool sums) {
+// The queries [begin, end) of each block. sums: of what they give keys and values.
+struct Queries {
+  int64_t begin, end;
+};
+llvm::SmallVector<Queries> BlocksOf(AtenCall& c, const Attention& a, bool sums) {
   const int64_t queries = a.query.size(-2), heads = Heads(a.query);
   const bool tiles = HasManyScores(c, a);
   int64_t blocks = 1;
@@ -114,13 +117,13 @@ llvm::SmallVector<int64_t> EndsOfBlocks(AtenCall& c, const Attention& a, bool su
     blocks = std::clamp<int64_t>(queries / kLeastQueriesOfHost, 1, kMostBlocksOfHost);
   }
   const int64_t step = blocks == 1 ? queries : llvm::alignTo(llvm::divideCeil(queries, blocks), kQueriesTogether);
-  llvm::SmallVector<int64_t> ends;
-  for (int64_t begin = 0; begin < queries; begin = ends.back()) {
+  llvm::SmallVector<Queries> all;
+  for (int64_t begin = 0; begin < queries; begin = all.back().end) {
     const int64_t some = std::min(step, queries - begin);
     const bool rest = tiles && some > kQueriesTogether && !DividesIntoTiles(some);
-    ends.push_back(begin + (rest ? llvm::alignDown(some, kQueriesTogether) : some));
+    all.push_back({begin, begin + (rest ? llvm::alignDown(some, kQueriesTogether) : some)});
   }
-  return ends;
+  return all;
 }
 
 // The queries [begin, end) beside the keys that some of them sees.
@@ -154,15 +157,13 @@ Forward RunBlock(const Attention& a) {
   return {output, ir::Reshape(logsumexp, rows)};
 }
 Forward Run(AtenCall& c, const Attention& a) {
-  const llvm::SmallVector<int64_t> ends = EndsOfBlocks(c, a, /*sums=*/false);
-  if (ends.size() <= 1) return RunBlock(a);
+  const llvm::SmallVector<Queries> blocks = BlocksOf(c, a, /*sums=*/false);
+  if (blocks.size() <= 1) return RunBlock(a);
   llvm::SmallVector<Tensor> outputs, logsumexps;
-  int64_t begin = 0;
-  for (int64_t end : ends) {
+  for (auto [begin, end] : blocks) {
     Forward block = RunBlock(Block(a, begin, end));
     outputs.push_back(block.output);
     logsumexps.push_back(block.logsumexp);
-    begin = end;
   }
   return {ir::Concat(outputs, outputs[0].rank() - 2), ir::Concat(logsumexps, logsumexps[0].rank() - 1)};
 }
@@ -190,8 +191,8 @@ Gradients Differentiate(AtenCall& c, const Attention& a, Tensor dy, Tensor outpu
   const DType stored = a.query.dtype(), sums = OpMath(stored);
   const int64_t keys = a.key.size(-2);
   const bool many = HasManyScores(c, a);
-  const llvm::SmallVector<int64_t> ends = EndsOfBlocks(c, a, /*sums=*/true);
-  if (ends.size() <= 1 || scores) {
+  const llvm::SmallVector<Queries> blocks = BlocksOf(c, a, /*sums=*/true);
+  if (blocks.size() <= 1 || scores) {
     Gradients g = DifferentiateBlock(a, dy, output, logsumexp, many ? sums : stored, many);
     return {g.query, ir::Convert(g.key, stored), ir::Convert(g.value, stored), g.scores};
   }
@@ -203,15 +204,13 @@ Gradients Differentiate(AtenCall& c, const Attention& a, Tensor dy, Tensor outpu
   };
   llvm::SmallVector<Tensor> query;
   Tensor key, value;
-  int64_t begin = 0;
-  for (int64_t end : ends) {
+  for (auto [begin, end] : blocks) {
     Gradients block =
         DifferentiateBlock(Block(a, begin, end), ir::SliceDim(dy, -2, begin, end), ir::SliceDim(output, -2, begin, end),
                            ir::SliceDim(logsumexp, -1, begin, end), sums, many);
     query.push_back(block.query);
     add(key, block.key);
     add(value, block.value);
-    begin = end;
   }
   return {ir::Concat(query, query[0].rank() - 2), ir::Convert(key, stored), ir::Convert(value, stored), Tensor()};
 }

@@ -142,10 +142,19 @@ def test_attention_over_many_positions_in_bfloat16_is_as_exact_as_the_cpus():
         assert (f.cpu() - e).square().mean() <= 1.1 * (r - e).square().mean()
 
 
-@pytest.mark.parametrize("kind", ["causal", "mask"])
-@pytest.mark.parametrize("heads, length, most", [(8, 2048, 100), (8, 2039, 100), (4, 2896, 160)])
+@pytest.mark.parametrize(
+    "kind, heads, length, most",
+    [
+        ("causal", 8, 2048, 48),
+        ("causal", 8, 2039, 48),
+        ("mask", 8, 2048, 48),
+        ("mask", 8, 2039, 80),
+        ("causal", 4, 2896, 80),
+        ("mask", 4, 2896, 160),
+    ],
+)
 def test_attention_over_many_positions_keeps_few_scores(kind, heads, length, most):
-    """Two matrices of scores for each head are 256 MiB."""
+    """MiB beside the results; a matrix of scores for each head is 128, and backward needs two."""
     inputs = [torch.randn(1, heads, length, 64, device="tpu").requires_grad_() for _ in range(3)]
     for _ in range(3):
         torch.tpu.reset_peak_memory_stats()
@@ -153,7 +162,7 @@ def test_attention_over_many_positions_keeps_few_scores(kind, heads, length, mos
         held = long_attention(*inputs, kind)
         torch.tpu.synchronize()
         torch.tpu.wait_for_compiles()
-        peak = torch.tpu.max_memory_allocated() - before
+        peak = torch.tpu.max_memory_allocated() - before - sum(x.nbytes for x in held)
         del held
     assert peak < most << 20
 
