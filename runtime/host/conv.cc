@@ -331,6 +331,12 @@ void RunProducts(const ConvStep& c, const void* a, const void* b, float* to) {
   }
 }
 
+// bf16 is multiplied in pairs, or widened where the machine has nothing for those.
+ConvStep Multiplied(ConvStep c) {
+  if (c.dtype == DType::kBFloat16 && !PanelsGather(c.dtype)) c.dtype = DType::kFloat32;
+  return c;
+}
+
 template <typename T>
 void Run(const ConvStep& step, const void* a, const void* b, float* c) {
   if (BetterByProducts(step)) return RunProducts(step, a, b, c);
@@ -349,8 +355,9 @@ void Run(const ConvStep& step, const void* a, const void* b, float* c) {
 
 }  // namespace
 
-bool CanConvolve(const ConvStep& c) {
-  if (!PanelsGather(c.dtype)) return false;
+bool CanConvolve(const ConvStep& step) {
+  if (!PanelsGather(DType::kFloat32) || (step.dtype != DType::kFloat32 && step.dtype != DType::kBFloat16)) return false;
+  const ConvStep c = Multiplied(step);
   for (const ConvStep::Dim& d : {c.rows, c.cols}) {
     for (int64_t size : {d.in, d.out, d.kernel, d.stride, d.dilation, d.spread}) {
       if (size < 1 || size > kMostElements) return false;
@@ -370,7 +377,21 @@ bool CanConvolve(const ConvStep& c) {
 }
 
 void RunConv(const ConvStep& step, const void* a, const void* b, float* c) {
-  step.dtype == DType::kFloat32 ? Run<float>(step, a, b, c) : Run<BFloat16>(step, a, b, c);
+  if (step.dtype == DType::kFloat32) return Run<float>(step, a, b, c);
+  const ConvStep wide = Multiplied(step);
+  if (wide.dtype == step.dtype || step.groups > 1 || BetterByProducts(step)) return Run<BFloat16>(step, a, b, c);
+  thread_local KeptWords kept_a, kept_b;
+  const auto widened = [](const void* from, const Scratch& to, int64_t count) {
+    ParallelFor(count, 1 << 15, [&](int64_t begin, int64_t end) {
+      Widen(static_cast<const BFloat16*>(from) + begin, static_cast<size_t>(end - begin), to.data() + begin);
+    });
+    return to.data();
+  };
+  const int64_t x = step.batch * step.in * step.rows.in * step.cols.in;
+  const int64_t other = step.kind == ConvStep::Kind::kForward ? step.out * step.in * step.rows.kernel * step.cols.kernel
+                                                              : step.batch * step.out * step.rows.out * step.cols.out;
+  const Scratch wide_a(kept_a, x), wide_b(kept_b, other);
+  Run<float>(wide, widened(a, wide_a, x), widened(b, wide_b, other), c);
 }
 
 }  // namespace tpu::host

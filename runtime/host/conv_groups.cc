@@ -1,7 +1,5 @@
 #include "runtime/host/conv_groups.h"
 
-#include <immintrin.h>
-
 #include <algorithm>
 #include <array>
 #include <type_traits>
@@ -9,11 +7,10 @@
 #include <vector>
 
 #include "runtime/host/conv_words.h"
+#include "runtime/host/lanes.h"
 #include "runtime/host/narrow_float.h"
 #include "runtime/host/parallel.h"
-
-#define TPU_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl")))
-#define TPU_INLINE __attribute__((always_inline)) inline
+#include "runtime/machine.h"
 
 namespace tpu::host {
 namespace {
@@ -24,11 +21,8 @@ constexpr int64_t kMostPhases = 1 << 8;   // a stride
 constexpr int64_t kStripWords = 1 << 12;  // of a channel's padded copy, a third of the first level cache
 constexpr int64_t kLeastUnits = 16;       // pieces of work, however few groups there are
 constexpr int64_t kGrain = 1 << 17;       // products
-constexpr int64_t kLanes = 16;
-constexpr int64_t kOuts = 4;      // channels of y that share what is loaded of x
-constexpr int64_t kVectors = 8;   // of positions, at once
-constexpr int64_t kTogether = 6;  // terms whose sums over positions are made at once, for kOuts channels
-constexpr int64_t kAlone = 13;    // the same for one
+constexpr int64_t kMostLanes = 16;        // of a register
+constexpr int64_t kOuts = 4;              // channels of y that share what is loaded of x
 
 int64_t FloorDiv(int64_t a, int64_t b) { return a >= 0 ? a / b : -CeilDiv(-a, b); }
 
@@ -72,24 +66,30 @@ struct Term {
   int32_t offset, weight;
 };
 
-// Vectors that cover the positions of a phase: where they begin, and which lanes are positions.
+// Registers that cover the positions of a phase: where they begin, and which lanes are positions, as bits.
 struct Cover {
   std::vector<int32_t> at;
-  std::vector<__mmask16> lanes;
+  std::vector<uint32_t> lanes;
 };
 
 // Padded copies of some images of a group, one below the other, whose planes have one layout.
 class Strips {
  public:
   explicit Strips(const ConvStep& c)
-      : rows_(c.rows), cols_(c.cols), in_(c.in / c.groups), out_(c.out / c.groups), c_(c) {
+      : rows_(c.rows),
+        cols_(c.cols),
+        in_(c.in / c.groups),
+        out_(c.out / c.groups),
+        lanes_(UsableInstructions().avx512 ? avx512::kLanes : avx2::kLanes),
+        c_(c) {
     const int64_t image = rows_.period * cols_.period * rows_.planes * cols_.planes;
     const int64_t most = std::min(kStripWords / image, c.batch * c.groups / kLeastUnits);
     images_ = CeilDiv(c.batch, CeilDiv(c.batch, std::max<int64_t>(most, 1)));
     count_ = CeilDiv(c.batch, images_);
-    front_ = RoundUp(rows_.before * cols_.period + cols_.before, kLanes);
-    // Behind it lies what whole vectors read; planes whose distance were a power of two would share lines of the cache.
-    plane_ = front_ + RoundUp(Words(), kLanes) + 2 * kLanes;
+    front_ = RoundUp(rows_.before * cols_.period + cols_.before, kMostLanes);
+    // Behind it lies what whole registers read; planes whose distance were a power of two would share lines of the
+    // cache.
+    plane_ = front_ + RoundUp(Words(), kMostLanes) + 2 * kMostLanes;
   }
 
   int64_t count() const { return count_; }
@@ -103,7 +103,7 @@ class Strips {
   int64_t phases() const { return rows_.phases * cols_.phases; }
   // Of x's planes, and of y's positions as they lie in them.
   int64_t Elements() const { return in_ * rows_.planes * cols_.planes * plane_; }
-  int64_t Positions() const { return RoundUp(Words(), kLanes) + kLanes; }
+  int64_t Positions() const { return RoundUp(Words(), kMostLanes) + kMostLanes; }
   int64_t At(int64_t image, int64_t row) const { return (image * rows_.period + row) * cols_.period; }
   int64_t Products() const { return images_ * rows_.out * cols_.out * in_ * out_ * taps(); }
 
@@ -128,206 +128,62 @@ class Strips {
     for (int64_t n = 0; n < images; ++n) {
       for (int64_t p = 0; p < rows; ++p) {
         const int64_t row = At(n, p), row_end = row + cols;
-        if (end > row) cover.lanes.back() |= Lanes(row - cover.at.back(), row_end - cover.at.back());
+        if (end > row) cover.lanes.back() |= Bits(row - cover.at.back(), row_end - cover.at.back());
         for (int64_t from = std::max(end, row); from < row_end; from = end) {
           cover.at.push_back(static_cast<int32_t>(from));
-          cover.lanes.push_back(Lanes(0, row_end - from));
-          end = from + kLanes;
+          cover.lanes.push_back(Bits(0, row_end - from));
+          end = from + lanes_;
         }
       }
     }
     return cover;
   }
 
-  // The elements of a strip's planes; what lies between them is zero and stays so. x: the group's of the first image.
-  template <typename T>
-  void Fill(const T* x, int64_t images, float* to) const;
-
- private:
-  int64_t Words() const { return images_ * rows_.period * cols_.period; }
+  int64_t channels() const { return c_.in; }
+  int64_t plane() const { return plane_; }
   int64_t Plane(int64_t channel, int64_t row, int64_t col) const {
     return ((channel * rows_.planes + row) * cols_.planes + col) * plane_ + front_;
   }
-  static __mmask16 Lanes(int64_t begin, int64_t end) {
-    const auto below = [](int64_t lane) { return (uint32_t{1} << std::min(lane, kLanes)) - 1; };
-    return static_cast<__mmask16>(below(end) & ~below(begin));
-  }
+
+ private:
+  int64_t Words() const { return images_ * rows_.period * cols_.period; }
+  uint32_t Bits(int64_t begin, int64_t end) const { return BitsBetween(begin, std::min(end, lanes_)); }
 
   const Axis rows_, cols_;
-  const int64_t in_, out_;
+  const int64_t in_, out_, lanes_;
   const ConvStep& c_;
   int64_t count_, images_, front_, plane_;
 };
 
-TPU_AVX512 TPU_INLINE __mmask16 First(int64_t count) {
-  return static_cast<__mmask16>(count >= kLanes ? 0xffff : (1 << count) - 1);
-}
+// The loops of an instruction set: each of two for one channel of y and for kOuts.
+template <typename T>
+struct Loops {
+  void (*fill)(const Strips& strips, const T* x, int64_t images, float* to);
+  void (*write_rows)(const Strips& strips, const float* sums, int64_t stride, int64_t image, float* to);
+  void (*lay_out)(const Strips& strips, const T* y, int64_t image, float* to);
+  void (*sum_terms[2])(const std::vector<Term>& terms, const std::vector<int32_t>& at, const float* x, const float* w,
+                       int64_t w_stride, float* to, int64_t to_stride);
+  void (*sum_positions[2])(const std::vector<Term>& terms, const Cover& cover, const float* x, const float* y,
+                           int64_t y_stride, float* w, int64_t w_stride);
+};
 
-TPU_AVX512 TPU_INLINE __m512 Load(const float* from, __mmask16 lanes) { return _mm512_maskz_loadu_ps(lanes, from); }
-TPU_AVX512 TPU_INLINE __m512 Load(const BFloat16* from, __mmask16 lanes) {
-  const __m512i bits = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, from));
-  return _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
-}
+namespace avx2 {
+using namespace host::avx2;
+#define TPU_LANES TPU_AVX2
+#include "runtime/host/conv_groups_kernels.h"
+#undef TPU_LANES
+}  // namespace avx2
+
+namespace avx512 {
+using namespace host::avx512;
+#define TPU_LANES TPU_AVX512
+#include "runtime/host/conv_groups_kernels.h"
+#undef TPU_LANES
+}  // namespace avx512
 
 template <typename T>
-TPU_AVX512 TPU_INLINE void CopyRow(const T* from, int64_t count, float* to) {
-  for (int64_t q = 0; q < count; q += kLanes) {
-    const __mmask16 lanes = First(count - q);
-    _mm512_mask_storeu_ps(to + q, lanes, Load(from + q, lanes));
-  }
-}
-
-// Every other element, from the first on and from the second on; at most `most` of each.
-template <typename T>
-TPU_AVX512 TPU_INLINE void DealRow(const T* from, int64_t count, int64_t most, float* even, float* odd) {
-  const __m512i evens = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-  const __m512i odds = _mm512_add_epi32(evens, _mm512_set1_epi32(1));
-  for (int64_t q = 0; q < std::min(count, 2 * most); q += 2 * kLanes) {
-    const int64_t left = count - q;
-    const __m512 low = Load(from + q, First(left));
-    const __m512 high = left > kLanes ? Load(from + q + kLanes, First(left - kLanes)) : _mm512_setzero_ps();
-    const int64_t of_each = most - q / 2;
-    _mm512_mask_storeu_ps(even + q / 2, First(std::min((left + 1) / 2, of_each)),
-                          _mm512_permutex2var_ps(low, evens, high));
-    _mm512_mask_storeu_ps(odd + q / 2, First(std::min(left / 2, of_each)), _mm512_permutex2var_ps(low, odds, high));
-  }
-}
-
-// The other way round.
-TPU_AVX512 TPU_INLINE void AlternateRow(const float* even, const float* odd, int64_t count, float* to) {
-  const __m512i order = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-  for (int64_t q = 0; q < count; q += kLanes) {
-    const int64_t left = count - q;
-    const __m512 a = Load(even + q / 2, First((left + 1) / 2)), b = Load(odd + q / 2, First(left / 2));
-    _mm512_mask_storeu_ps(to + q, First(left), _mm512_permutex2var_ps(a, order, b));
-  }
-}
-
-template <typename T>
-TPU_AVX512 void Strips::Fill(const T* x, int64_t images, float* to) const {
-  const int64_t image = rows_.in * cols_.in;
-  for (int64_t i = 0; i < in_; ++i) {
-    for (int64_t n = 0; n < images; ++n) {
-      const T* const channel = x + (n * c_.in + i) * image;
-      for (int64_t row = 0; row < std::min(rows_.in, rows_.kept * rows_.planes); ++row) {
-        const T* const from = channel + row * cols_.in;
-        float* const plane = to + Plane(i, row % rows_.planes, 0) + At(n, row / rows_.planes);
-        if (cols_.planes == 1) {
-          CopyRow(from, cols_.kept, plane);
-        } else if (cols_.planes == 2) {
-          DealRow(from, cols_.in, cols_.kept, plane, plane + plane_);
-        } else {
-          for (int64_t col = 0; col < std::min(cols_.in, cols_.kept * cols_.planes); ++col) {
-            plane[col % cols_.planes * plane_ + col / cols_.planes] = static_cast<float>(from[col]);
-          }
-        }
-      }
-    }
-  }
-}
-
-// to[o][at[v]..] = sum over the terms of x[at[v] + offset..] * w[o][weight].
-template <int kCount, int kWide>
-TPU_AVX512 void SumTerms(const std::vector<Term>& terms, const int32_t* at, const float* x, const float* w,
-                         int64_t w_stride, float* to, int64_t to_stride) {
-  __m512 sums[kCount][kWide];
-  const float* from[kWide];
-#pragma GCC unroll 8
-  for (int v = 0; v < kWide; ++v) {
-    from[v] = x + at[v];
-#pragma GCC unroll 4
-    for (int o = 0; o < kCount; ++o) sums[o][v] = _mm512_setzero_ps();
-  }
-  for (const Term& term : terms) {
-    __m512 row[kWide];
-#pragma GCC unroll 8
-    for (int v = 0; v < kWide; ++v) row[v] = _mm512_loadu_ps(from[v] + term.offset);
-#pragma GCC unroll 4
-    for (int o = 0; o < kCount; ++o) {
-      const __m512 weight = _mm512_set1_ps(w[o * w_stride + term.weight]);
-#pragma GCC unroll 8
-      for (int v = 0; v < kWide; ++v) sums[o][v] = _mm512_fmadd_ps(row[v], weight, sums[o][v]);
-    }
-  }
-#pragma GCC unroll 8
-  for (int v = 0; v < kWide; ++v) {
-#pragma GCC unroll 4
-    for (int o = 0; o < kCount; ++o) _mm512_storeu_ps(to + o * to_stride + at[v], sums[o][v]);
-  }
-}
-
-template <int kCount>
-void SumAllTerms(const std::vector<Term>& terms, const std::vector<int32_t>& at, const float* x, const float* w,
-                 int64_t w_stride, float* to, int64_t to_stride) {
-  constexpr int kWide = kCount == 1 ? kVectors : kVectors / 2;
-  const int32_t *from = at.data(), *const end = from + at.size();
-  for (; end - from >= kWide; from += kWide) SumTerms<kCount, kWide>(terms, from, x, w, w_stride, to, to_stride);
-  if (kWide > 4 && end - from >= 4) {
-    SumTerms<kCount, 4>(terms, from, x, w, w_stride, to, to_stride);
-    from += 4;
-  }
-  if (end - from >= 2) {
-    SumTerms<kCount, 2>(terms, from, x, w, w_stride, to, to_stride);
-    from += 2;
-  }
-  if (from != end) SumTerms<kCount, 1>(terms, from, x, w, w_stride, to, to_stride);
-}
-
-TPU_AVX512 TPU_INLINE float SumOfLanes(__m512 v) {
-  alignas(64) float lanes[kLanes];
-  _mm512_store_ps(lanes, v);
-  const __m256 halves = _mm256_add_ps(_mm256_load_ps(lanes), _mm256_load_ps(lanes + 8));
-  const __m128 quarters = _mm_add_ps(_mm256_castps256_ps128(halves), _mm256_extractf128_ps(halves, 1));
-  const __m128 pairs = _mm_add_ps(quarters, _mm_movehl_ps(quarters, quarters));
-  return _mm_cvtss_f32(_mm_add_ss(pairs, _mm_movehdup_ps(pairs)));
-}
-
-// w[o][weight] += sum over the positions of x[position + offset] * y[o][position], for kTerms terms and kCount o. Lanes
-// that are no positions are zeros on both sides.
-template <int kTerms, int kCount>
-TPU_AVX512 void SumPositions(const Term* terms, const Cover& cover, const float* x, const float* y, int64_t y_stride,
-                             float* w, int64_t w_stride) {
-  __m512 sums[kTerms][kCount];
-  const float* from[kTerms];
-#pragma GCC unroll 13
-  for (int t = 0; t < kTerms; ++t) {
-    from[t] = x + terms[t].offset;
-#pragma GCC unroll 4
-    for (int o = 0; o < kCount; ++o) sums[t][o] = _mm512_setzero_ps();
-  }
-  for (size_t v = 0; v < cover.at.size(); ++v) {
-    const int64_t at = cover.at[v];
-    const __mmask16 lanes = cover.lanes[v];
-    __m512 left[kCount];
-#pragma GCC unroll 4
-    for (int o = 0; o < kCount; ++o) left[o] = Load(y + o * y_stride + at, lanes);
-#pragma GCC unroll 13
-    for (int t = 0; t < kTerms; ++t) {
-      const __m512 row = Load(from[t] + at, lanes);
-#pragma GCC unroll 4
-      for (int o = 0; o < kCount; ++o) sums[t][o] = _mm512_fmadd_ps(row, left[o], sums[t][o]);
-    }
-  }
-#pragma GCC unroll 13
-  for (int t = 0; t < kTerms; ++t) {
-#pragma GCC unroll 4
-    for (int o = 0; o < kCount; ++o) w[o * w_stride + terms[t].weight] += SumOfLanes(sums[t][o]);
-  }
-}
-
-// By blocks of terms that are as alike as can be.
-template <int kCount>
-void SumAllPositions(const std::vector<Term>& terms, const Cover& cover, const float* x, const float* y,
-                     int64_t y_stride, float* w, int64_t w_stride) {
-  constexpr int64_t kMost = kCount == 1 ? kAlone : kTogether;
-  static constexpr auto kKernels = []<int... kTerms>(std::integer_sequence<int, kTerms...>) {
-    return std::array{SumPositions<kTerms + 1, kCount>...};
-  }(std::make_integer_sequence<int, kMost>());
-  const int64_t count = static_cast<int64_t>(terms.size()), blocks = CeilDiv(count, kMost);
-  for (int64_t b = 0; b < blocks; ++b) {
-    const int64_t first = count * b / blocks, size = count * (b + 1) / blocks - first;
-    kKernels[static_cast<size_t>(size - 1)](terms.data() + first, cover, x, y, y_stride, w, w_stride);
-  }
+const Loops<T>& LoopsOfMachine() {
+  return UsableInstructions().avx512 ? avx512::kLoops<T> : avx2::kLoops<T>;
 }
 
 // Calls body(first, count) for the channels of a group's y: kOuts of them, or one.
@@ -338,29 +194,6 @@ void ForChannels(int64_t channels, const Body& body) {
     body(o, count);
     o += count;
   }
-}
-
-// The rows of a channel of y, from the sums of its phases.
-TPU_AVX512 void WriteRows(const Strips& strips, const float* sums, int64_t stride, int64_t image, float* to) {
-  const Axis &rows = strips.rows(), &cols = strips.cols();
-  for (int64_t row = 0; row < rows.out; ++row) {
-    const float* const from = sums + row % rows.phases * cols.phases * stride + strips.At(image, row / rows.phases);
-    float* const y = to + row * cols.out;
-    if (cols.phases == 1) {
-      CopyRow(from, cols.out, y);
-    } else if (cols.phases == 2) {
-      AlternateRow(from, from + stride, cols.out, y);
-    } else {
-      for (int64_t col = 0; col < cols.out; ++col) y[col] = from[col % cols.phases * stride + col / cols.phases];
-    }
-  }
-}
-
-// A channel of an image of y, as its positions lie in a strip.
-template <typename T>
-TPU_AVX512 void LayOut(const Strips& strips, const T* y, int64_t image, float* to) {
-  const int64_t cols = strips.cols().out;
-  for (int64_t row = 0; row < strips.rows().out; ++row) CopyRow(y + row * cols, cols, to + strips.At(image, row));
 }
 
 }  // namespace
@@ -381,6 +214,7 @@ bool CanGoByGroups(const ConvStep& c) {
 template <typename T>
 void ForwardByGroups(const ConvStep& c, const T* x, const T* w, float* y) {
   const Strips strips(c);
+  const Loops<T>& loops = LoopsOfMachine<T>();
   const int64_t phases = strips.phases(), width = strips.in() * strips.taps(), positions = strips.Positions();
   const int64_t x_image = c.rows.in * c.cols.in, y_image = c.rows.out * c.cols.out;
   thread_local KeptWords kept_weight;
@@ -406,18 +240,18 @@ void ForwardByGroups(const ConvStep& c, const T* x, const T* w, float* y) {
     for (int64_t u = begin; u < end; ++u) {
       const int64_t strip = u / c.groups, group = u % c.groups, first = strip * strips.images();
       const int64_t images = strips.Images(strip);
-      strips.Fill(x + (first * c.in + group * strips.in()) * x_image, images, padded.data());
+      loops.fill(strips, x + (first * c.in + group * strips.in()) * x_image, images, padded.data());
       ForChannels(strips.out(), [&](int64_t out, int64_t count) {
         const int64_t channel = group * strips.out() + out;
-        const auto sum = count == 1 ? SumAllTerms<1> : SumAllTerms<kOuts>;
+        const auto sum = loops.sum_terms[count == 1 ? 0 : 1];
         for (int64_t phase = 0; phase < phases; ++phase) {
           sum(terms[phase], (images == strips.images() ? whole : last)[phase].at, padded.data(),
               weight + channel * width, width, sums.data() + phase * positions, phases * positions);
         }
         for (int64_t n = 0; n < images; ++n) {
           for (int64_t o = 0; o < count; ++o) {
-            WriteRows(strips, sums.data() + o * phases * positions, positions, n,
-                      y + ((first + n) * c.out + channel + o) * y_image);
+            loops.write_rows(strips, sums.data() + o * phases * positions, positions, n,
+                             y + ((first + n) * c.out + channel + o) * y_image);
           }
         }
       });
@@ -429,6 +263,7 @@ void ForwardByGroups(const ConvStep& c, const T* x, const T* w, float* y) {
 template <typename T>
 void WeightByGroups(const ConvStep& c, const T* x, const T* y, float* w) {
   const Strips strips(c);
+  const Loops<T>& loops = LoopsOfMachine<T>();
   const int64_t width = strips.in() * strips.taps(), positions = strips.Positions(), all = c.out * width;
   const int64_t x_image = c.rows.in * c.cols.in, y_image = c.rows.out * c.cols.out;
   const int64_t parts = std::clamp<int64_t>(kLeastUnits / c.groups, 1, strips.count());
@@ -448,15 +283,15 @@ void WeightByGroups(const ConvStep& c, const T* x, const T* y, float* w) {
       std::fill_n(total, strips.out() * width, 0.0f);
       for (int64_t strip = strips.count() * part / parts; strip < strips.count() * (part + 1) / parts; ++strip) {
         const int64_t first = strip * strips.images(), images = strips.Images(strip);
-        strips.Fill(x + (first * c.in + group * strips.in()) * x_image, images, padded.data());
+        loops.fill(strips, x + (first * c.in + group * strips.in()) * x_image, images, padded.data());
         ForChannels(strips.out(), [&](int64_t out, int64_t count) {
           for (int64_t o = 0; o < count; ++o) {
             const T* const channel = y + (first * c.out + group * strips.out() + out + o) * y_image;
             for (int64_t n = 0; n < images; ++n) {
-              LayOut(strips, channel + n * c.out * y_image, n, left.data() + o * positions);
+              loops.lay_out(strips, channel + n * c.out * y_image, n, left.data() + o * positions);
             }
           }
-          const auto sum = count == 1 ? SumAllPositions<1> : SumAllPositions<kOuts>;
+          const auto sum = loops.sum_positions[count == 1 ? 0 : 1];
           sum(terms, images == strips.images() ? whole : last, padded.data(), left.data(), positions,
               total + out * width, width);
         });

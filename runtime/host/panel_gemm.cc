@@ -31,7 +31,7 @@ void MultiplyEdge(const GemmStep& g, int64_t depth, const float* a, const float*
                   int64_t cols, bool accumulate, float* scratch) {
   constexpr int64_t kRows = Kernel::kRows, kCols = Kernel::kCols;
   alignas(64) float sums[kRows * kCols];
-  Pack<kRows>(a, g.lda, !g.trans_a, depth, rows, depth, scratch);
+  Pack<kRows, 1>(a, g.lda, !g.trans_a, depth, rows, depth, scratch);
   Kernel::Columns(depth, scratch, kRows, b, sums, kCols, false);
   for (int64_t i = 0; i < rows; ++i) {
     for (int64_t j = 0; j < cols; ++j) {
@@ -63,8 +63,8 @@ void Multiply(const GemmStep& g, const float* a, const float* b, float* c, int64
   float* const packed = Scratch();
   for (int64_t col = 0; col < cols; col += kCols) {
     const float* from = b + (g.trans_b ? col * g.ldb + first_depth : first_depth * g.ldb + col);
-    Pack<kCols>(from, g.ldb, g.trans_b, packed_depth, std::min(kCols, cols - col), packed_depth,
-                packed + col * packed_depth);
+    Pack<kCols, 1>(from, g.ldb, g.trans_b, packed_depth, std::min(kCols, cols - col), packed_depth,
+                   packed + col * packed_depth);
   }
   for (int64_t col = 0; col < cols; col += kCols) {
     const float* const panel = packed + col * packed_depth;
@@ -125,7 +125,7 @@ template <typename Kernel, typename Out>
 void MultiplyWhole(const GemmBlock& g, Out* c, int64_t ldc, bool accumulate) {
   using T = typename Kernel::Element;
   constexpr int64_t kRows = Kernel::kRows, kCols = Kernel::kCols;
-  constexpr int64_t kElements = kWordBytes / sizeof(T), kPass = kElements * Kernel::kDepth;
+  constexpr int64_t kElements = Kernel::kElements, kPass = kElements * Kernel::kDepth;
   static_assert(Kernel::kDepth <= kMostDepth && kBlockRows % kRows == 0 && kBlockCols % kCols == 0);
   const T* const a = static_cast<const T*>(g.a);
   const T* const b = static_cast<const T*>(g.b);
@@ -133,7 +133,7 @@ void MultiplyWhole(const GemmBlock& g, Out* c, int64_t ldc, bool accumulate) {
   float* const packed_a = packed_b + kMostPacked;
   alignas(64) float edge[kRows * kCols];
   // Rows that consist of whole words are read where they lie, which hides what it takes to fetch them.
-  const bool in_place = !g.trans_a && g.k % kElements == 0 && g.lda % kElements == 0 &&
+  const bool in_place = Kernel::kInPlace && !g.trans_a && g.k % kElements == 0 && g.lda % kElements == 0 &&
                         reinterpret_cast<uintptr_t>(a) % alignof(float) == 0;
   const auto left = [&](int64_t row, int64_t p) { return a + (g.trans_a ? p * g.lda + row : row * g.lda + p); };
   const auto right = [&](int64_t p, int64_t col) { return b + (g.trans_b ? col * g.ldb + p : p * g.ldb + col); };
@@ -160,7 +160,7 @@ void MultiplyWhole(const GemmBlock& g, Out* c, int64_t ldc, bool accumulate) {
         for (int64_t j = 0; j < cols; j += kCols) {
           const int64_t width = std::min(kCols, cols - j), next_width = std::min(kCols, cols - j - width);
           float* const panel = packed_b + j * words;
-          if (row == 0) Pack<kCols>(right(p, col + j), g.ldb, g.trans_b, depth, width, words, panel);
+          if (row == 0) Pack<kCols, kElements>(right(p, col + j), g.ldb, g.trans_b, depth, width, words, panel);
           if (row == 0 && next_width > 0) {
             next_b = Ahead(right(p, col + j + width), g.ldb, g.trans_b, depth, next_width, tiles);
           } else if (next_rows == 0 && next_width == 0) {
@@ -181,7 +181,7 @@ void MultiplyWhole(const GemmBlock& g, Out* c, int64_t ldc, bool accumulate) {
             } else {
               Kernel::Packed(words, packed_a + i * words, panel, tile, stride, sum);
             }
-            if (!summed_in_place) Put(edge, kCols, height, width, to, ldc, add);
+            if (!summed_in_place) Kernel::Put(edge, kCols, height, width, to, ldc, add);
           }
         }
       }
@@ -216,7 +216,7 @@ void MultiplyTiles(const GemmBlock& g, Out* c, int64_t ldc, bool accumulate) {
       const int64_t cols = std::min(block_cols, g.n - col), stride = RoundUp(cols, kCols);
       for (int64_t j = 0; j < cols; j += kCols) {
         const BFloat16* const from = b + (g.trans_b ? (col + j) * g.ldb : col + j);
-        Pack<kCols>(from, g.ldb, g.trans_b, depth, std::min(kCols, cols - j), words, packed_b + j * words);
+        Pack<kCols, 2>(from, g.ldb, g.trans_b, depth, std::min(kCols, cols - j), words, packed_b + j * words);
       }
       for (int64_t row = 0; row < g.m; row += kRows) {
         const int64_t height = std::min(kRows, g.m - row);
@@ -237,7 +237,7 @@ void MultiplyTiles(const GemmBlock& g, Out* c, int64_t ldc, bool accumulate) {
             const int64_t tile_stride = in_result ? ldc : once ? kCols : stride;
             Kernel::Rows(pass, rows, stays ? g.lda / 2 : pass, packed_b + j * words + p * kCols, tile, tile_stride,
                          p > 0 || (in_result && add));
-            if (!in_result && p + pass == words) Put(tile, tile_stride, height, width, to, ldc, add);
+            if (!in_result && p + pass == words) Kernel::Put(tile, tile_stride, height, width, to, ldc, add);
           }
         }
       }
@@ -254,21 +254,22 @@ void MultiplyBy(const GemmBlock& g, Out* c, int64_t ldc, bool accumulate) {
   }
 }
 
-// Of bf16, into bf16 rounded once: what takes several passes is summed in f32.
+// Of 16-bit floats, rounded once: what takes several passes is summed in f32.
 template <typename Kernel>
-void MultiplyPairs(const GemmBlock& g) {
-  constexpr int64_t kOnce = std::is_same_v<Kernel, AmxBlock> ? kMostTiled : 2 * Kernel::kDepth;
+void MultiplyNarrow(const GemmBlock& g) {
+  using T = typename Kernel::Element;
+  constexpr int64_t kOnce = std::is_same_v<Kernel, AmxBlock> ? kMostTiled : Kernel::kElements * Kernel::kDepth;
   if (g.out_dtype == DType::kFloat32) return MultiplyBy<Kernel>(g, static_cast<float*>(g.c), g.ldc, g.accumulate);
-  if (g.k <= kOnce) return MultiplyBy<Kernel>(g, static_cast<BFloat16*>(g.c), g.ldc, g.accumulate);
+  if (g.k <= kOnce) return MultiplyBy<Kernel>(g, static_cast<T*>(g.c), g.ldc, g.accumulate);
   thread_local std::vector<float> sums(kSumRows * kBlockCols);
   for (int64_t col = 0; col < g.n; col += kBlockCols) {
     for (int64_t row = 0; row < g.m; row += kSumRows) {
       GemmBlock part = g;
       part.n = std::min(kBlockCols, g.n - col), part.m = std::min(kSumRows, g.m - row);
-      part.a = static_cast<const BFloat16*>(g.a) + row * (g.trans_a ? 1 : g.lda);
-      part.b = static_cast<const BFloat16*>(g.b) + col * (g.trans_b ? g.ldb : 1);
+      part.a = static_cast<const T*>(g.a) + row * (g.trans_a ? 1 : g.lda);
+      part.b = static_cast<const T*>(g.b) + col * (g.trans_b ? g.ldb : 1);
       MultiplyBy<Kernel>(part, sums.data(), part.n, false);
-      Put(sums.data(), part.n, part.m, part.n, static_cast<BFloat16*>(g.c) + row * g.ldc + col, g.ldc, g.accumulate);
+      Kernel::Put(sums.data(), part.n, part.m, part.n, static_cast<T*>(g.c) + row * g.ldc + col, g.ldc, g.accumulate);
     }
   }
 }
@@ -324,17 +325,18 @@ template <typename Kernel>
 void MultiplyTile(int64_t words, const LeftRows& left, const Panel& panel, float* c, int64_t ldc, bool accumulate) {
   if constexpr (!Kernel::kGathers) {
     Kernel::Rows(words, left.a, left.stride, panel.b, c, ldc, accumulate);
-  } else if (panel.width > kHalfPanel) {
-    Kernel::template Gathered<2>(words, left.a, left.stride, left.depths, panel.b, panel.rows, c, ldc, accumulate);
   } else {
-    Kernel::template Gathered<1>(words, left.a, left.stride, left.depths, panel.b, panel.rows, c, ldc, accumulate);
+    constexpr int kWhole = Kernel::kCols / Kernel::kLanes, kFew = kHalfPanel / Kernel::kLanes;
+    const auto multiply =
+        panel.width > kHalfPanel ? Kernel::template Gathered<kWhole> : Kernel::template Gathered<kFew>;
+    multiply(words, left.a, left.stride, left.depths, panel.b, panel.rows, c, ldc, accumulate);
   }
 }
 
 template <typename Kernel>
 void MultiplyGatheredBy(const GatheredBlock& g) {
   constexpr int64_t kRows = Kernel::kRows, kCols = Kernel::kCols, kGrain = Kernel::kGrain;
-  static_assert(kGatheredCols * Kernel::kGatheredDepth <= kMostPacked && kCols == 2 * kHalfPanel);
+  static_assert(kGatheredCols * Kernel::kGatheredDepth <= kMostPacked && kCols > kHalfPanel);
   static_assert(Kernel::kGatheredDepth <= kMostDepth);
   if (g.k == 0) {
     for (int64_t i = 0; i < g.m; ++i) {
@@ -390,13 +392,13 @@ void MultiplyGatheredBy(const GatheredBlock& g) {
 
 bool PanelsFirst() {
   static const bool intel = __builtin_cpu_is("intel");
-  return UsableInstructions().avx512 && !(intel && GetMatrixLibrary().sgemm != nullptr);
+  return UsableInstructions().avx2 && !(intel && GetMatrixLibrary().sgemm != nullptr);
 }
 
 bool PanelsServe(const GemmStep& g) {
   return UsableInstructions().avx2 && g.method != Method::kLibrary && g.triangle != Triangle::kNone &&
          g.dtype == DType::kFloat32 && g.out_dtype == DType::kFloat32 && g.k <= kMostPacked / kMostCols &&
-         RoundUp(g.n, kMostCols) * g.k <= kMostPacked;
+         (g.n + kMostCols) * g.k <= kMostPacked;
 }
 
 void MultiplyPanels(const GemmStep& g, const float* a, const float* b, float* c, int64_t row, int64_t rows) {
@@ -404,13 +406,16 @@ void MultiplyPanels(const GemmStep& g, const float* a, const float* b, float* c,
 }
 
 bool PanelsGather(DType dtype) {
-  return dtype == DType::kFloat32 ? UsableInstructions().avx512
+  return dtype == DType::kFloat32 ? UsableInstructions().avx2
                                   : dtype == DType::kBFloat16 && UsableInstructions().avx512_bf16;
 }
 
 void MultiplyGathered(const GatheredBlock& g) {
-  if (g.dtype == DType::kFloat32) return MultiplyGatheredBy<Avx512Block<float>>(g);
-  UsableInstructions().amx_bf16 ? MultiplyGatheredBy<AmxBlock>(g) : MultiplyGatheredBy<Avx512Block<BFloat16>>(g);
+  const Instructions& usable = UsableInstructions();
+  if (g.dtype == DType::kFloat32) {
+    return usable.avx512 ? MultiplyGatheredBy<Avx512Block<float>>(g) : MultiplyGatheredBy<Avx2Block<float>>(g);
+  }
+  usable.amx_bf16 ? MultiplyGatheredBy<AmxBlock>(g) : MultiplyGatheredBy<PairsBlock>(g);
 }
 
 void PairWords(const BFloat16* even, const BFloat16* odd, int64_t count, float* to) {
@@ -423,23 +428,36 @@ void TransposePanel(const float* from, int64_t stride, int64_t rows, int64_t col
 
 bool PanelBlock(const GemmBlock& g) {
   if (g.method == Method::kLibrary) return false;
+  const Instructions& usable = UsableInstructions();
   // Panels that are half empty cost as much as full ones, which is still less than what it takes to widen and narrow a
   // few tiles for the library.
   const bool full = g.m >= 2 * kMostRows && g.k >= kMostCols && 4 * g.n >= 3 * RoundUp(g.n, kMostCols);
   const bool tiles = g.m >= AmxBlock::kRows && (g.k >= kMostCols || g.out_dtype == DType::kBFloat16);
-  if (g.dtype == DType::kBFloat16 && UsableInstructions().amx_bf16 && (full || tiles)) {
-    MultiplyPairs<AmxBlock>(g);
+  if (g.dtype == DType::kBFloat16 && usable.amx_bf16 && (full || tiles)) {
+    MultiplyNarrow<AmxBlock>(g);
     return true;
   }
   if (!full) return false;
-  if (g.dtype == DType::kBFloat16 && UsableInstructions().avx512_bf16) {
-    MultiplyPairs<Avx512Block<BFloat16>>(g);
+  if (g.dtype == DType::kBFloat16 && usable.avx512_bf16) {
+    MultiplyNarrow<PairsBlock>(g);
     return true;
   }
-  const bool wanted = g.method == Method::kPanels ? UsableInstructions().avx512 : PanelsFirst();
-  if (g.dtype != DType::kFloat32 || !wanted) return false;
-  MultiplyWhole<Avx512Block<float>>(g, static_cast<float*>(g.c), g.ldc, g.accumulate);
-  return true;
+  if (g.method == Method::kPanels ? !usable.avx2 : !PanelsFirst()) return false;
+  if (g.dtype == DType::kFloat32) {
+    const auto multiply =
+        usable.avx512 ? MultiplyWhole<Avx512Block<float>, float> : MultiplyWhole<Avx2Block<float>, float>;
+    multiply(g, static_cast<float*>(g.c), g.ldc, g.accumulate);
+    return true;
+  }
+  if (g.dtype == DType::kBFloat16) {
+    usable.avx512 ? MultiplyNarrow<Avx512Block<BFloat16>>(g) : MultiplyNarrow<Avx2Block<BFloat16>>(g);
+    return true;
+  }
+  if (g.dtype == DType::kFloat16) {
+    usable.avx512 ? MultiplyNarrow<Avx512Block<_Float16>>(g) : MultiplyNarrow<Avx2Block<_Float16>>(g);
+    return true;
+  }
+  return false;
 }
 
 }  // namespace tpu::host

@@ -1,8 +1,8 @@
 // What panels are made with: kernels that sum a tile of the result in registers, for each instruction set, and the
 // packing of their operands.
 //
-// Packed operands consist of words: an f32, or two bf16 that are neighbours along the depth. Included by panel_gemm.cc
-// alone, which asks the machine what it has.
+// Packed operands consist of words: an f32, to which a narrower float may have been widened, or two bf16 that are
+// neighbours along the depth. Included by panel_gemm.cc alone, which asks the machine what it has.
 #pragma once
 
 #include <immintrin.h>
@@ -16,7 +16,7 @@
 
 #include "runtime/host/narrow_float.h"
 
-#define TPU_AVX2 __attribute__((target("avx2,fma")))
+#define TPU_AVX2 __attribute__((target("avx2,fma,f16c")))
 #define TPU_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16")))
 #define TPU_AMX __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512vl,avx512bf16")))
 #define TPU_INLINE __attribute__((always_inline)) inline
@@ -32,52 +32,77 @@ TPU_INLINE void Prefetch(const void* line) { _mm_prefetch(static_cast<const char
 // and Packed are the same where strides are known, and so the addressing.
 // Written for each instruction set: a function's target can't depend on a template's argument.
 struct Avx2 {
-  static constexpr int64_t kRows = 6;   // by
-  static constexpr int64_t kCols = 16;  // are 12 registers of sums
+  static constexpr int64_t kLanes = 8;
+  static constexpr int64_t kRows = 4;             // by
+  static constexpr int64_t kCols = 24;            // are 12 registers of sums
+  static constexpr int64_t kDepth = 256;          // words of a pass
+  static constexpr int64_t kGatheredDepth = 288;  // the same where B is gathered
 
-  TPU_AVX2 static TPU_INLINE void Multiply(int64_t depth, const float* a, int64_t row_stride, int64_t depth_stride,
-                                           const float* b, float* c, int64_t ldc, bool accumulate) {
-    __m256 sums[kRows][2];
-#pragma GCC unroll 6
-    for (int i = 0; i < kRows; ++i) sums[i][0] = sums[i][1] = _mm256_setzero_ps();
+  // Column p of A's rows begins at left(p), row p of B is at right(p): `kVectors` registers of 8 columns.
+  template <int kVectors, typename Left, typename Right>
+  TPU_AVX2 static TPU_INLINE void Multiply(int64_t depth, const Left& left, int64_t row_stride, const Right& right,
+                                           float* c, int64_t ldc, bool accumulate) {
+    __m256 sums[kRows][kVectors];
 #pragma GCC unroll 4
+    for (int i = 0; i < kRows; ++i) {
+      Prefetch(c + i * ldc);
+      Prefetch(c + i * ldc + 8 * kVectors - 1);
+#pragma GCC unroll 3
+      for (int v = 0; v < kVectors; ++v) sums[i][v] = _mm256_setzero_ps();
+    }
+#pragma GCC unroll 2
     for (int64_t p = 0; p < depth; ++p) {
-      const __m256 left = _mm256_load_ps(b), right = _mm256_load_ps(b + 8);
-#pragma GCC unroll 6
+      const float* const a = left(p);
+      const float* const b = right(p);
+      __m256 row[kVectors];
+#pragma GCC unroll 3
+      for (int v = 0; v < kVectors; ++v) row[v] = _mm256_loadu_ps(b + 8 * v);
+#pragma GCC unroll 4
       for (int i = 0; i < kRows; ++i) {
         const __m256 x = _mm256_broadcast_ss(a + i * row_stride);
-        sums[i][0] = _mm256_fmadd_ps(x, left, sums[i][0]);
-        sums[i][1] = _mm256_fmadd_ps(x, right, sums[i][1]);
+#pragma GCC unroll 3
+        for (int v = 0; v < kVectors; ++v) sums[i][v] = _mm256_fmadd_ps(x, row[v], sums[i][v]);
       }
-      a += depth_stride;
-      b += kCols;
     }
-#pragma GCC unroll 6
+#pragma GCC unroll 4
     for (int i = 0; i < kRows; ++i) {
-      float* to = c + i * ldc;
-      if (accumulate) {
-        sums[i][0] = _mm256_add_ps(sums[i][0], _mm256_loadu_ps(to));
-        sums[i][1] = _mm256_add_ps(sums[i][1], _mm256_loadu_ps(to + 8));
+#pragma GCC unroll 3
+      for (int v = 0; v < kVectors; ++v) {
+        float* const to = c + i * ldc + 8 * v;
+        _mm256_storeu_ps(to, accumulate ? _mm256_add_ps(sums[i][v], _mm256_loadu_ps(to)) : sums[i][v]);
       }
-      _mm256_storeu_ps(to, sums[i][0]);
-      _mm256_storeu_ps(to + 8, sums[i][1]);
     }
+  }
+  TPU_AVX2 static TPU_INLINE auto Every(const float* from, int64_t stride) {
+    return [=](int64_t p) TPU_AVX2 { return from + p * stride; };
+  }
+  TPU_AVX2 static TPU_INLINE auto Where(const float* from, const int32_t* offsets) {
+    return [=](int64_t p) TPU_AVX2 { return from + offsets[p]; };
   }
   TPU_AVX2 static void Rows(int64_t depth, const float* a, int64_t lda, const float* b, float* c, int64_t ldc,
                             bool accumulate) {
-    Multiply(depth, a, lda, 1, b, c, ldc, accumulate);
+    Multiply<3>(depth, Every(a, 1), lda, Every(b, kCols), c, ldc, accumulate);
   }
   TPU_AVX2 static void Columns(int64_t depth, const float* a, int64_t lda, const float* b, float* c, int64_t ldc,
                                bool accumulate) {
-    Multiply(depth, a, 1, lda, b, c, ldc, accumulate);
+    Multiply<3>(depth, Every(a, lda), 1, Every(b, kCols), c, ldc, accumulate);
+  }
+  // A's columns are where `depths` says, B's rows where `rows` does.
+  template <int kVectors>
+  TPU_AVX2 static void Gathered(int64_t depth, const float* a, int64_t row_stride, const int32_t* depths,
+                                const float* b, const int32_t* rows, float* c, int64_t ldc, bool accumulate) {
+    Multiply<kVectors>(depth, Where(a, depths), row_stride, Where(b, rows), c, ldc, accumulate);
   }
 };
 
 // Of words that are f32 (T = float) or pairs of bf16. For f32 it uses nothing that only machines with bf16 have.
 template <typename T>
 struct Avx512 {
-  static constexpr int64_t kRows = 8;   // by
-  static constexpr int64_t kCols = 32;  // are 16 registers of sums
+  static constexpr int64_t kLanes = 16;
+  static constexpr int64_t kRows = 8;             // by
+  static constexpr int64_t kCols = 32;            // are 16 registers of sums
+  static constexpr int64_t kDepth = 512;          // words of a pass
+  static constexpr int64_t kGatheredDepth = 576;  // the same where B is gathered
 
   TPU_AVX512 static TPU_INLINE __m512 AddProduct(__m512 sum, __m512 x, __m512 y) {
     if constexpr (std::is_same_v<T, float>) {
@@ -165,21 +190,43 @@ TPU_AVX2 inline void Transpose(__m256 (&r)[8]) {
   }
 }
 
-// The words of a row of elements.
-inline float Word(const float* row, int64_t p, int64_t /*depth*/) { return row[p]; }
-inline float Word(const BFloat16* row, int64_t p, int64_t depth) {
-  const uint32_t high = 2 * p + 1 < depth ? row[2 * p + 1].bits : 0;
-  return std::bit_cast<float>(high << 16 | row[2 * p].bits);
+// Eight neighbours.
+TPU_AVX2 inline __m256 Widened(const float* from) { return _mm256_loadu_ps(from); }
+TPU_AVX2 inline __m256i Bits(const BFloat16* from) {
+  return _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+}
+TPU_AVX2 inline __m256 Widened(const BFloat16* from) { return _mm256_castsi256_ps(_mm256_slli_epi32(Bits(from), 16)); }
+TPU_AVX2 inline __m256 Widened(const _Float16* from) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+}
+
+// The words of kElements each of a row of elements; eight of them.
+template <int64_t kElements, typename T>
+float Word(const T* row, int64_t p, int64_t depth) {
+  if constexpr (kElements == 1) {
+    return static_cast<float>(row[p]);
+  } else {
+    const uint32_t high = 2 * p + 1 < depth ? row[2 * p + 1].bits : 0;
+    return std::bit_cast<float>(high << 16 | row[2 * p].bits);
+  }
+}
+template <int64_t kElements, typename T>
+TPU_AVX2 __m256 RowWords(const T* from) {
+  if constexpr (kElements == 1) {
+    return Widened(from);
+  } else {
+    return _mm256_loadu_ps(reinterpret_cast<const float*>(from));
+  }
 }
 // Word p of eight neighbouring columns of elements, whose next row is `stride` further.
-TPU_AVX2 inline __m256 Words(const float* from, int64_t stride, int64_t p) {
-  return _mm256_loadu_ps(from + p * stride);
-}
-TPU_AVX2 inline __m256 Words(const BFloat16* from, int64_t stride, int64_t p) {
-  const auto load = [&](int64_t row) TPU_AVX2 {
-    return _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + row * stride)));
-  };
-  return _mm256_castsi256_ps(_mm256_or_si256(load(2 * p), _mm256_slli_epi32(load(2 * p + 1), 16)));
+template <int64_t kElements, typename T>
+TPU_AVX2 __m256 ColumnWords(const T* from, int64_t stride, int64_t p) {
+  if constexpr (kElements == 1) {
+    return Widened(from + p * stride);
+  } else {
+    const __m256i even = Bits(from + 2 * p * stride), odd = Bits(from + (2 * p + 1) * stride);
+    return _mm256_castsi256_ps(_mm256_or_si256(even, _mm256_slli_epi32(odd, 16)));
+  }
 }
 
 // Words of 32 columns: the elements of two rows, `stride` apart, alternate.
@@ -201,12 +248,11 @@ TPU_AVX512 inline void PackPairs(const BFloat16* from, int64_t stride, int64_t w
   }
 }
 
-// A panel of `words`: out[p * kWidth + j]; zeros beyond `width` and `depth`. `along_depth`: element (p, j) is
-// from[j * stride + p], else from[p * stride + j].
-template <int64_t kWidth, typename T>
+// A panel of `words` of kElements each: out[p * kWidth + j]; zeros beyond `width` and `depth`. `along_depth`: element
+// (p, j) is from[j * stride + p], else from[p * stride + j].
+template <int64_t kWidth, int64_t kElements, typename T>
 TPU_AVX2 void Pack(const T* from, int64_t stride, bool along_depth, int64_t depth, int64_t width, int64_t words,
                    float* out) {
-  constexpr int64_t kElements = kWordBytes / sizeof(T);  // of a word
   const int64_t whole = depth / kElements;
   const bool by_eights = kWidth % 8 == 0 && width == kWidth;
   int64_t p = 0;
@@ -218,7 +264,7 @@ TPU_AVX2 void Pack(const T* from, int64_t stride, bool along_depth, int64_t dept
           __m256 r[8];
 #pragma GCC unroll 8
           for (int64_t j = 0; j < 8; ++j) {
-            r[j] = _mm256_loadu_ps(reinterpret_cast<const float*>(from + (part + j) * stride + q * kElements));
+            r[j] = RowWords<kElements>(from + (part + j) * stride + q * kElements);
           }
           Transpose(r);
 #pragma GCC unroll 8
@@ -228,7 +274,7 @@ TPU_AVX2 void Pack(const T* from, int64_t stride, bool along_depth, int64_t dept
     }
     p = whole / 8 * 8;
   } else if (by_eights) {
-    if constexpr (std::is_same_v<T, BFloat16> && kWidth == 32) {
+    if constexpr (kElements == 2 && kWidth == 32) {
       PackPairs(from, stride, whole, out);
       p = whole;
     }
@@ -236,8 +282,12 @@ TPU_AVX2 void Pack(const T* from, int64_t stride, bool along_depth, int64_t dept
 #pragma GCC unroll 4
       for (int64_t part = 0; part < kWidth; part += 8) {
         if (part % kLineWords == 0) Prefetch(from + kWidth + p * stride + part);
-        _mm256_store_ps(out + p * kWidth + part, Words(from + part, stride, p));
+        _mm256_store_ps(out + p * kWidth + part, ColumnWords<kElements>(from + part, stride, p));
       }
+    }
+  } else if constexpr (std::is_same_v<T, float> && kWidth == 4) {
+    if (width == kWidth && !along_depth) {
+      for (; p < whole; ++p) _mm_store_ps(out + p * kWidth, _mm_loadu_ps(from + p * stride));
     }
   }
   for (; p < words; ++p) {
@@ -245,13 +295,13 @@ TPU_AVX2 void Pack(const T* from, int64_t stride, bool along_depth, int64_t dept
       if (j >= width || p * kElements >= depth) {
         out[p * kWidth + j] = 0;
       } else if (along_depth) {
-        out[p * kWidth + j] = Word(from + j * stride, p, depth);
+        out[p * kWidth + j] = Word<kElements>(from + j * stride, p, depth);
       } else {
         T column[kElements] = {};
         for (int64_t e = 0; e < kElements && p * kElements + e < depth; ++e) {
           column[e] = from[(p * kElements + e) * stride + j];
         }
-        out[p * kWidth + j] = Word(column, 0, kElements);
+        out[p * kWidth + j] = Word<kElements>(column, 0, kElements);
       }
     }
   }
@@ -268,7 +318,7 @@ inline bool Consecutive(const int32_t* offsets, int64_t count) {
 template <int64_t kWidth>
 TPU_AVX2 void PackGathered(const float* from, const int32_t* rows, int64_t depth, const int32_t* cols, int64_t width,
                            int64_t words, float* out) {
-  const int64_t whole = width == kWidth ? depth : 0;
+  const int64_t whole = width % 8 == 0 ? depth : 0;
   bool by_eights = true;
   for (int64_t part = 0; part + 8 <= width; part += 8) by_eights &= Consecutive(cols + part, 8);
   int64_t p = 0;
@@ -276,15 +326,20 @@ TPU_AVX2 void PackGathered(const float* from, const int32_t* rows, int64_t depth
     for (; p < whole; ++p) {
 #pragma GCC unroll 4
       for (int64_t part = 0; part < kWidth; part += 8) {
-        _mm256_store_ps(out + p * kWidth + part, _mm256_loadu_ps(from + rows[p] + cols[part]));
+        const __m256 some = part < width ? _mm256_loadu_ps(from + rows[p] + cols[part]) : _mm256_setzero_ps();
+        _mm256_store_ps(out + p * kWidth + part, some);
       }
     }
   } else {
     for (; p < whole; ++p) {
 #pragma GCC unroll 4
       for (int64_t part = 0; part < kWidth; part += 8) {
-        const __m256i at = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(cols + part));
-        _mm256_store_ps(out + p * kWidth + part, _mm256_i32gather_ps(from + rows[p], at, sizeof(float)));
+        __m256 some = _mm256_setzero_ps();
+        if (part < width) {
+          const __m256i at = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(cols + part));
+          some = _mm256_i32gather_ps(from + rows[p], at, sizeof(float));
+        }
+        _mm256_store_ps(out + p * kWidth + part, some);
       }
     }
   }
@@ -329,25 +384,85 @@ TPU_AVX2 inline void TransposeBlock(const float* from, int64_t stride, int64_t r
   }
 }
 
-// Of whole blocks: how rows of A are packed, and the product of a tile with them.
-template <typename T>
-struct Avx512Block : Avx512<T> {
+// Some of 16 neighbours.
+TPU_AVX512 inline __m512 Load(__mmask16 some, const float* from) { return _mm512_maskz_loadu_ps(some, from); }
+TPU_AVX512 inline __m512 Load(__mmask16 some, const BFloat16* from) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(some, from)), 16));
+}
+TPU_AVX512 inline void Store(__mmask16 some, float* to, __m512 v) { _mm512_mask_storeu_ps(to, some, v); }
+TPU_AVX512 inline void Store(__mmask16 some, BFloat16* to, __m512 v) {
+  _mm256_mask_storeu_epi16(to, some, (__m256i)_mm512_cvtneps_pbh(v));
+}
+
+// Sums to their place, rounded to Out.
+template <typename Out>
+TPU_AVX512 void PutMasked(const float* sums, int64_t stride, int64_t rows, int64_t cols, Out* to, int64_t ldc,
+                          bool add) {
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < cols; j += 16) {
+      const auto some = static_cast<__mmask16>((uint32_t{1} << std::min<int64_t>(16, cols - j)) - 1);
+      const __m512 sum = Load(some, sums + i * stride + j);
+      Out* const place = to + i * ldc + j;
+      Store(some, place, add ? _mm512_add_ps(Load(some, place), sum) : sum);
+    }
+  }
+}
+
+// The same with what every machine has.
+template <typename Out>
+void PutRows(const float* sums, int64_t stride, int64_t rows, int64_t cols, Out* to, int64_t ldc, bool add) {
+  constexpr int64_t kSome = 32;
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < cols; j += kSome) {
+      const int64_t some = std::min(kSome, cols - j);
+      const float* const from = sums + i * stride + j;
+      Out* const place = to + i * ldc + j;
+      float total[kSome];
+      if constexpr (std::is_same_v<Out, float>) {
+        for (int64_t e = 0; e < some; ++e) total[e] = add ? place[e] + from[e] : from[e];
+        std::memcpy(place, total, static_cast<size_t>(some) * sizeof(float));
+      } else {
+        if (add) Widen(place, static_cast<size_t>(some), total);
+        for (int64_t e = 0; e < some; ++e) total[e] = add ? total[e] + from[e] : from[e];
+        Narrow(total, static_cast<size_t>(some), place);
+      }
+    }
+  }
+}
+
+// Of whole blocks of T, of which a word has some: how rows of A are packed, and the product of a tile with them.
+template <typename Kernel, typename T, int64_t kElementsOfWord>
+struct Block : Kernel {
   using Element = T;
-  using Avx512<T>::kRows;
-  static constexpr int64_t kDepth = 512;          // words of a pass
-  static constexpr int64_t kGatheredDepth = 576;  // the same where B is gathered
-  static constexpr int64_t kGrain = 1;            // of them that are multiplied at once
-  static constexpr bool kGathers = true;          // rows of B from where they lie
-  struct Scope {};                                // what a thread needs around its products
+  using Kernel::kRows;
+  static constexpr int64_t kElements = kElementsOfWord;
+  static constexpr bool kInPlace = kElements * sizeof(T) == kWordBytes;  // words are where elements lie
+  static constexpr int64_t kGrain = 1;                                   // of them that are multiplied at once
+  static constexpr bool kGathers = true;                                 // rows of B from where they lie
+  struct Scope {};                                                       // what a thread needs around its products
 
   static void PackLeft(const T* from, int64_t stride, bool along_depth, int64_t depth, int64_t rows, int64_t words,
                        float* out) {
-    Pack<kRows>(from, stride, along_depth, depth, rows, words, out);
+    Pack<kRows, kElements>(from, stride, along_depth, depth, rows, words, out);
   }
-  TPU_AVX512 static void Packed(int64_t depth, const float* a, const float* b, float* c, int64_t ldc, bool accumulate) {
-    Avx512<T>::Columns(depth, a, kRows, b, c, ldc, accumulate);
+  static void Packed(int64_t depth, const float* a, const float* b, float* c, int64_t ldc, bool accumulate) {
+    Kernel::Columns(depth, a, kRows, b, c, ldc, accumulate);
+  }
+  template <typename Out>
+  static void Put(const float* sums, int64_t stride, int64_t rows, int64_t cols, Out* to, int64_t ldc, bool add) {
+    if constexpr (kInPlace && Kernel::kLanes == 16) {
+      PutMasked(sums, stride, rows, cols, to, ldc, add);
+    } else {
+      PutRows(sums, stride, rows, cols, to, ldc, add);
+    }
   }
 };
+// Of f32, or of what is widened to it.
+template <typename T>
+using Avx2Block = Block<Avx2, T, 1>;
+template <typename T>
+using Avx512Block = Block<Avx512<float>, T, 1>;
+using PairsBlock = Block<Avx512<BFloat16>, BFloat16, 2>;
 
 // bf16 by the matrix unit (AMX), whose tiles are 16 rows of 16 words. Rows of A stay rows when they are packed.
 struct AmxBlock {
@@ -356,6 +471,7 @@ struct AmxBlock {
   static constexpr int64_t kRows = 2 * kTile, kCols = 2 * kTile;  // four tiles of sums
   static constexpr int64_t kDepth = 192;                          // A's rows take half of the first level cache
   static constexpr int64_t kGatheredDepth = kDepth;
+  static constexpr int64_t kElements = 2;
   static constexpr int64_t kGrain = kTile;
   static constexpr bool kGathers = false;
 
@@ -396,9 +512,13 @@ struct AmxBlock {
     alignas(64) float columns[kTile * kRows];
     for (int64_t p = 0; p < words; p += kTile) {
       const int64_t left = std::max<int64_t>(0, depth - 2 * p);
-      Pack<kRows>(from + 2 * p * stride, stride, false, std::min(2 * kTile, left), rows, kTile, columns);
+      Pack<kRows, 2>(from + 2 * p * stride, stride, false, std::min(2 * kTile, left), rows, kTile, columns);
       TransposeBlock(columns, kRows, kTile, kRows, out + p, words);
     }
+  }
+  template <typename Out>
+  static void Put(const float* sums, int64_t stride, int64_t rows, int64_t cols, Out* to, int64_t ldc, bool add) {
+    PutMasked(sums, stride, rows, cols, to, ldc, add);
   }
   // B passes through the first level cache, in which A's rows are to stay.
   TPU_AMX static void Rows(int64_t depth, const float* a, int64_t lda, const float* b, float* c, int64_t ldc,
@@ -435,29 +555,6 @@ struct AmxBlock {
     MemoryFence();
   }
 };
-
-// Some of 16 neighbours.
-TPU_AVX512 inline __m512 Load(__mmask16 some, const float* from) { return _mm512_maskz_loadu_ps(some, from); }
-TPU_AVX512 inline __m512 Load(__mmask16 some, const BFloat16* from) {
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(some, from)), 16));
-}
-TPU_AVX512 inline void Store(__mmask16 some, float* to, __m512 v) { _mm512_mask_storeu_ps(to, some, v); }
-TPU_AVX512 inline void Store(__mmask16 some, BFloat16* to, __m512 v) {
-  _mm256_mask_storeu_epi16(to, some, (__m256i)_mm512_cvtneps_pbh(v));
-}
-
-// Sums to their place, rounded to Out.
-template <typename Out>
-TPU_AVX512 void Put(const float* sums, int64_t stride, int64_t rows, int64_t cols, Out* to, int64_t ldc, bool add) {
-  for (int64_t i = 0; i < rows; ++i) {
-    for (int64_t j = 0; j < cols; j += 16) {
-      const auto some = static_cast<__mmask16>((uint32_t{1} << std::min<int64_t>(16, cols - j)) - 1);
-      const __m512 sum = Load(some, sums + i * stride + j);
-      Out* const place = to + i * ldc + j;
-      Store(some, place, add ? _mm512_add_ps(Load(some, place), sum) : sum);
-    }
-  }
-}
 
 // Sums to columns that lie anywhere.
 TPU_AVX2 inline void PutGathered(const float* sums, int64_t stride, int64_t rows, const int32_t* cols, int64_t width,
