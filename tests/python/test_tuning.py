@@ -5,7 +5,7 @@ import json
 import pathlib
 
 import pytest
-from helpers import has_avx512, run_python
+from helpers import has_panels, run_python
 
 pytestmark = pytest.mark.embedded_only(reason="other backends offer no candidates")
 
@@ -88,7 +88,7 @@ def test_convolutions_by_either_library_are_the_cpus(tmp_path):
         "TORCH_TPU_TUNE_BUDGET": "100",
         "TORCH_TPU_TUNE_AFTER": "20",
     }
-    assert run_python(program, environment).stdout == f"{has_avx512()}\n"
+    assert run_python(program, environment).stdout == f"{has_panels()}\n"
 
 
 def test_a_damaged_profile_is_none(tuned, tmp_path):

@@ -202,7 +202,7 @@ class HostConvolutions : public testing::Test {
   void SetUp() override {
     ConvStep small;
     small.rows = small.cols = {.in = 1, .out = 1};
-    if (!CanConvolve(small)) GTEST_SKIP() << "this processor has no AVX-512";
+    if (!CanConvolve(small)) GTEST_SKIP() << "this processor has no panels";
   }
 };
 

@@ -308,7 +308,7 @@ TEST(Convolutions, KeepInfinitiesApart) {
 TEST(CanConvolve, RefusesGroups) {
   ConvStep c{.batch = 1, .in = 8, .out = 8, .groups = 2};
   c.rows = c.cols = {.in = 8, .out = 8, .kernel = 3, .low = 1};
-  if (!CanConvolve(c)) GTEST_SKIP() << "this processor has no AVX-512";
+  if (!CanConvolve(c)) GTEST_SKIP() << "this processor has no panels";
   const std::pair<const char*, void (*)(ConvStep&)> changes[] = {
       {"none", [](ConvStep& s) { s.groups = 0; }},
       {"that do not divide x's channels", [](ConvStep& s) { s.in = 9; }},
