@@ -80,6 +80,11 @@ const Instructions& UsableInstructions() {
   return usable;
 }
 
+int64_t SecondLevelCache() {
+  static const int64_t bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
+  return bytes > 0 ? bytes : int64_t{512} << 10;
+}
+
 GroupLimits FindGroupLimits(const std::string& mounted, const std::string& groups) {
   GroupLimits limits;
   std::ifstream in(groups);

@@ -28,6 +28,9 @@ Instructions InstructionsUpTo(const std::string& most);
 // The same up to TORCH_TPU_INSTRUCTIONS, found once.
 const Instructions& UsableInstructions();
 
+// Bytes of a core's second level cache; 512 KiB where nothing says.
+int64_t SecondLevelCache();
+
 // What the process's control groups (version 1 or 2), its own and those around it, let it use of the machine.
 struct GroupLimits {
   double cores = std::numeric_limits<double>::infinity();  // by its share of time: containers' --cpus

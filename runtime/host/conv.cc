@@ -13,6 +13,7 @@
 #include "runtime/host/narrow_float.h"
 #include "runtime/host/panel_gemm.h"
 #include "runtime/host/parallel.h"
+#include "runtime/machine.h"
 
 namespace tpu::host {
 namespace {
@@ -297,14 +298,15 @@ bool BetterByTaps(const ConvStep& step) {
 }
 
 // Whether a window of one element takes every position in turn, and the images' matrices are multiplied faster each by
-// itself than gathered: by the matrix library or the matrix unit, whose tiles of few positions cost as much as full
-// ones. A weight's gradient is loaded and stored once for each image.
+// itself than gathered: by the matrix library, by the matrix unit, whose tiles of few positions cost as much as full
+// ones, or by panels whose rows follow one another. A weight's gradient is loaded and stored once for each image.
 bool BetterByProducts(const ConvStep& c) {
   constexpr int64_t kLeastSummed = 32;  // words
   const auto alone = [](const ConvStep::Dim& d) {
     return d.kernel == 1 && d.stride == 1 && d.spread == 1 && d.low == 0 && d.in == d.out;
   };
-  if (PanelsFirst() || c.groups > 1 || !alone(c.rows) || !alone(c.cols)) return false;
+  const bool gathered = PanelsFirst() && UsableInstructions().avx512;
+  if (gathered || c.groups > 1 || !alone(c.rows) || !alone(c.cols)) return false;
   const int64_t positions = c.rows.out * c.cols.out, of_a_word = c.dtype == DType::kBFloat16 ? 2 : 1;
   return positions >= (c.kind == ConvStep::Kind::kForward ? kHalfPanel : kLeastSummed * of_a_word);
 }

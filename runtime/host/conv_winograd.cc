@@ -19,9 +19,15 @@ namespace {
 constexpr int64_t kTile = 2, kWindow = 4;       // positions of y and elements of x that a tile has in each dim
 constexpr int64_t kPlanes = kWindow * kWindow;  // products
 constexpr int64_t kTaps = 9;
-constexpr int64_t kApart = 16;                                // words between planes
-constexpr int64_t kVector = 32;                               // tiles that a panel takes at once
-constexpr int64_t kLeftWords = 1 << 17, kSumWords = 1 << 16;  // of a task's tiles, in the second level cache
+constexpr int64_t kApart = 16;   // words between planes
+constexpr int64_t kVector = 32;  // tiles that a panel takes at once
+
+// Words of a task's tiles: half of the second level cache, and of their sums: a quarter of it.
+int64_t LeftWords() {
+  constexpr int64_t kMostBytes = 1 << 20;
+  return std::min(SecondLevelCache(), kMostBytes) / 2 / static_cast<int64_t>(sizeof(float));
+}
+int64_t SumWords() { return LeftWords() / 2; }
 
 // Tiles [at, at + count) of one row of tiles: of image `image`, from column `col` of tiles on.
 struct Run {
@@ -35,11 +41,11 @@ struct Cutting {
 
   explicit Cutting(const ConvStep& c)
       : rows(CeilDiv(c.rows.out, kTile)), cols(CeilDiv(c.cols.out, kTile)), tiles(c.batch * rows * cols) {
-    const int64_t fit = kLeftWords / (kPlanes * c.in) / kVector * kVector;
+    const int64_t fit = LeftWords() / (kPlanes * c.in) / kVector * kVector;
     const int64_t share = RoundUp(CeilDiv(tiles, 2 * NumThreads()), kVector);
     block = std::clamp(std::min(fit, share), kVector, 8 * kVector);
     blocks = CeilDiv(tiles, block);
-    outs = std::max(kPanelRows, kSumWords / (kPlanes * block) / kPanelRows * kPanelRows);
+    outs = std::max(kPanelRows, SumWords() / (kPlanes * block) / kPanelRows * kPanelRows);
   }
   std::vector<Run> Runs(int64_t first, int64_t count) const {
     std::vector<Run> runs;
