@@ -379,22 +379,29 @@ Value* NestValues::LoadAt(int id) {
 Value* NestValues::Random(const NestNode& node) {
   Value* seed = Get(node.operands[0]);
   Value* offset = Get(node.operands[1]);
-  int last = static_cast<int>(nest_.loops.size()) - 1;
-  bool aligned = width_ % 4 == 0 && width_ > 4 && IsUnit(node.index) && node.index.constant % 4 == 0;
-  for (auto [symbol, c] : node.index.terms) aligned &= symbol == last || c % 4 == 0;
-  if (aligned) {  // whole blocks: four words each
-    int blocks = width_ / 4;
-    Value* first = b_.CreateAdd(b_.CreateLShr(Scalar(node.index), I64(2)), offset);
+  // Lanes that lie `step` words apart, of whole blocks of four.
+  const int last = static_cast<int>(nest_.loops.size()) - 1;
+  const int step = static_cast<int>(LaneStep(node.index)), word = static_cast<int>(node.index.constant & 3);
+  bool whole = width_ > 4 && (step == 1 || step == 2 || step == 4) && word < step;
+  for (auto [symbol, c] : node.index.terms) whole &= symbol == last || c % 4 == 0;
+  if (whole) {
+    const int blocks = width_ * step / 4;
+    Expr index = node.index;
+    index.constant -= word;  // draws of other words then share the blocks
+    Value* first = b_.CreateAdd(b_.CreateLShr(Scalar(index), I64(2)), offset);
     llvm::SmallVector<llvm::Constant*> steps;
-    llvm::SmallVector<int> order;
     for (int i = 0; i < blocks; ++i) steps.push_back(b_.getInt64(i));
     auto words = ops_.math().Philox(b_.CreateAdd(Splat(first, blocks), llvm::ConstantVector::get(steps)), seed);
-    llvm::SmallVector<int> join;
+    if (step == 4) return words[word];
+    llvm::SmallVector<int> join, order;
     for (int i = 0; i < 2 * blocks; ++i) join.push_back(i);
-    Value* low = b_.CreateShuffleVector(words[0], words[1], join);
-    Value* high = b_.CreateShuffleVector(words[2], words[3], join);
-    for (int i = 0; i < width_; ++i) order.push_back((i % 4) * blocks + i / 4);
-    return b_.CreateShuffleVector(low, high, order);
+    const auto joined = [&](int one, int other) { return b_.CreateShuffleVector(words[one], words[other], join); };
+    if (step == 2) {
+      for (int i = 0; i < width_; ++i) order.push_back(i % 2 * blocks + i / 2);
+      return b_.CreateShuffleVector(joined(word, word + 2), order);
+    }
+    for (int i = 0; i < width_; ++i) order.push_back(i % 4 * blocks + i / 4);
+    return b_.CreateShuffleVector(joined(0, 1), joined(2, 3), order);
   }
   uint64_t loops = 0;
   for (auto [symbol, c] : node.index.terms) loops |= nest_.symbols[symbol].loops;

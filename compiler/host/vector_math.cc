@@ -401,27 +401,30 @@ Value* VectorMath::Call(const char* name, llvm::ArrayRef<Value*> arguments) {
 }
 
 std::array<Value*, 4> VectorMath::Philox(Value* counter, Value* key) {
+  // Words are the low halves of wide lanes, whose high halves count for nothing until the end.
   llvm::Type* wide = counter->getType();
   llvm::Type* narrow = b_.getInt32Ty();
-  auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(wide);
-  if (vector != nullptr) narrow = llvm::FixedVectorType::get(narrow, vector->getNumElements());
-  auto high = [&](Value* v) {
-    return b_.CreateTrunc(b_.CreateLShr(v, llvm::ConstantInt::get(v->getType(), 32)), narrow);
-  };
-  auto low = [&](Value* v) { return b_.CreateTrunc(v, narrow); };
-  std::array<Value*, 4> c = {low(counter), high(counter), llvm::ConstantInt::get(narrow, 0),
-                             llvm::ConstantInt::get(narrow, 0)};
-  Value* key_low = b_.CreateTrunc(key, b_.getInt32Ty());
-  Value* key_high = b_.CreateTrunc(b_.CreateLShr(key, b_.getInt64(32)), b_.getInt32Ty());
-  for (int round = 0; round < 10; ++round) {
-    Value* first = b_.CreateMul(b_.CreateZExt(c[0], wide), llvm::ConstantInt::get(wide, 0xD2511F53u));
-    Value* second = b_.CreateMul(b_.CreateZExt(c[2], wide), llvm::ConstantInt::get(wide, 0xCD9E8D57u));
-    auto splat = [&](Value* k) { return vector ? b_.CreateVectorSplat(vector->getNumElements(), k) : k; };
-    c = {b_.CreateXor(b_.CreateXor(high(second), c[1]), splat(key_low)), low(second),
-         b_.CreateXor(b_.CreateXor(high(first), c[3]), splat(key_high)), low(first)};
-    key_low = b_.CreateAdd(key_low, b_.getInt32(0x9E3779B9u));
-    key_high = b_.CreateAdd(key_high, b_.getInt32(0xBB67AE85u));
+  if (auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(wide)) {
+    narrow = llvm::FixedVectorType::get(narrow, vector->getNumElements());
   }
+  const auto number = [&](uint64_t v) { return llvm::ConstantInt::get(wide, v); };
+  const auto high = [&](Value* v) { return b_.CreateLShr(v, number(32)); };
+  const auto low = [&](Value* v) { return b_.CreateAnd(v, number(0xFFFFFFFFu)); };
+  std::array<Value*, 4> c = {counter, high(counter), number(0), number(0)};
+  Value *key_low = key, *key_high = b_.CreateLShr(key, b_.getInt64(32));
+  const auto splat = [&](Value* k) {
+    auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(wide);
+    return vector != nullptr ? b_.CreateVectorSplat(vector->getNumElements(), k) : k;
+  };
+  for (int round = 0; round < 10; ++round) {
+    Value* first = b_.CreateMul(low(c[0]), number(0xD2511F53u));
+    Value* second = b_.CreateMul(low(c[2]), number(0xCD9E8D57u));
+    c = {b_.CreateXor(b_.CreateXor(high(second), c[1]), splat(key_low)), second,
+         b_.CreateXor(b_.CreateXor(high(first), c[3]), splat(key_high)), first};
+    key_low = b_.CreateAdd(key_low, b_.getInt64(0x9E3779B9u));
+    key_high = b_.CreateAdd(key_high, b_.getInt64(0xBB67AE85u));
+  }
+  for (Value*& word : c) word = b_.CreateTrunc(word, narrow);
   return c;
 }
 

@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/substitute.h"
 #include "tests/unit/compiler/host_testing.h"
 
 namespace tpu::host {
@@ -256,6 +257,29 @@ TEST(Random, BitsDependOnPositionOnly) {
   auto part = RunFor<uint32_t>(text, inputs, 1);
   ASSERT_EQ(part.size(), 990u);
   for (size_t i = 0; i < part.size(); ++i) EXPECT_EQ(part[i], ~all[i + 5]) << i;
+}
+
+TEST(Random, SeveralWordsOfAnElement) {
+  const std::vector<Bytes> inputs = {Pack(std::vector<int64_t>{1L << 40 | 3}), Pack(std::vector<int64_t>{7})};
+  const auto all = RunFor<uint32_t>(R"(func.func @fragment(%s: tensor<i64>, %o: tensor<i64>) -> tensor<1000xi32> {
+    %0 = tpu.random_bits %s, %o : (tensor<i64>, tensor<i64>) -> tensor<1000xi32>
+    return %0 : tensor<1000xi32> })",
+                                    inputs);
+  for (const int64_t each : {2, 4}) {
+    const int64_t n = 1000 / each;
+    for (int64_t word = 0; word < each; ++word) {
+      const auto got =
+          RunFor<uint32_t>(absl::Substitute(R"(func.func @fragment(%s: tensor<i64>, %o: tensor<i64>) -> tensor<$0xi32> {
+            %1 = tpu.random_bits %s, %o : (tensor<i64>, tensor<i64>) -> tensor<$0x$1xi32>
+            %2 = tpu.slice %1 [0, $2] to [$0, $3] by [1, 1] : (tensor<$0x$1xi32>) -> tensor<$0x1xi32>
+            %3 = tpu.reshape %2 : (tensor<$0x1xi32>) -> tensor<$0xi32>
+            return %3 : tensor<$0xi32> })",
+                                            n, each, word, word + 1),
+                           inputs);
+      ASSERT_EQ(got.size(), static_cast<size_t>(n));
+      for (int64_t i = 0; i < n; ++i) EXPECT_EQ(got[i], all[i * each + word]) << i;
+    }
+  }
 }
 
 }  // namespace
