@@ -145,26 +145,77 @@ def _take_over_inductor(module):
     module.compile_fx = compile_fx
 
 
-def _run_our_python_as_it_is(module):
-    """Dynamo would trace what torch.tpu's functions do to the device, also where PyTorch calls them around a break."""
+def _trace_our_names(module):
+    """Dynamo would trace what torch.tpu's functions do to the device, also where PyTorch calls them around a break.
+    They run as they are, but for those of streams and devices: in graphs they are torch.accelerator's, which it knows.
+    """
+    from torch import accelerator
+    from torch._dynamo import variables
+
+    from torch_tpu import devices, tpu
+
     module.add("torch_tpu")
+    theirs = {
+        tpu.current_device: accelerator.current_device_index,
+        tpu.current_stream: accelerator.current_stream,
+        tpu.is_available: accelerator.is_available,
+        tpu.stream: tpu.stream,  # of our interface
+        tpu.synchronize: accelerator.synchronize,
+    }
+
+    class InGraph(variables.TorchInGraphFunctionVariable):
+        def __init__(self, value, **options):
+            super().__init__(theirs.get(value, value), **options)
+
+        def call_function(self, tx, args, kwargs):
+            if self.value is tpu.stream and [v.is_constant_none() for v in (*args, *kwargs.values())] == [True]:
+                return variables.ctx_manager.NullContextVariable()
+            return super().call_function(tx, args, kwargs)
+
+    class Device(variables.ctx_manager.GenericDeviceVariable):
+        _exchange_fn = staticmethod(tpu._exchange_device)
+        _maybe_exchange_fn = staticmethod(tpu._maybe_exchange_device)
+        _get_device_index_fn = staticmethod(devices._index)
+
+        def module_name(self):
+            return "torch.tpu"
+
+        def python_type(self):
+            return tpu.device
+
+    module.torch_name_rule_map.append({f"torch.tpu.{function.__name__}": InGraph for function in theirs})
+    variables.UserDefinedClassVariable._in_graph_classes().update((tpu.Event, tpu.Stream))
+    variables.register_device_context_manager(tpu.device, Device)
 
 
 def _register_random(module):
     module.register_graphsafe_rng_device_type("tpu")
 
 
-def _free_without_waiting(module):
-    """What another stream still reads is kept by what it recorded, so backward needs no wait before memory is freed.
-    For where to place one, AOTAutograd asks Triton how long each operation would take on a GPU."""
-    of_gpus = module.sync_deallocations
+def _order_streams(module):
+    """AOTAutograd's order of what graphs do on streams, in two points.
+
+    What another stream still reads is kept by what it recorded, so backward needs no wait before memory is freed. For
+    where to place one, Triton is asked how long each operation would take on a GPU.
+
+    A stream that waits for another one has what it reads afterwards go by way of the wait, gradients of the results
+    among it, if it is the one of the backward: no wait of the forward could then be told from those of the backward.
+    """
+    of_gpus, read_after_waits = module.sync_deallocations, module._collect_wait_stream_forward_deps
 
     def sync_deallocations(gm):
         values = [node.meta.get("val") for node in gm.graph.nodes]
         if not any(isinstance(v, module.torch.Tensor) and v.device.type == "tpu" for v in values):
             of_gpus(gm)
 
+    def _collect_wait_stream_forward_deps(graph):
+        def of_the_forward(node):
+            return node.op != "placeholder" or "tangents" not in node.target
+
+        return {wait: list(filter(of_the_forward, read)) for wait, read in read_after_waits(graph).items()}
+
     module.sync_deallocations = sync_deallocations
+    module._collect_wait_stream_forward_deps = _collect_wait_stream_forward_deps
 
 
 def _repeat_random_numbers(module):
@@ -320,11 +371,11 @@ _ON_IMPORT = {
     "torch._higher_order_ops.flex_attention": _autocast_flex_attention,
     "torch.nn.attention.flex_attention": _allow_flex_attention,
     "torch._subclasses.fake_impls": _infer_grouped_products,
-    "torch._dynamo.trace_rules": _run_our_python_as_it_is,
+    "torch._dynamo.trace_rules": _trace_our_names,
     "torch._dynamo.device_interface": _register_interface,
     "torch._dynamo.backends.registry": _register_backend,
     "torch._functorch._aot_autograd.utils": _register_random,
-    "torch._functorch._aot_autograd.streams": _free_without_waiting,
+    "torch._functorch._aot_autograd.streams": _order_streams,
     "torch._prims.rng_prims": _repeat_random_numbers,
     "torch._dynamo.variables.optimizer": _keep_steps_on_the_device,
     "torch._inductor.compile_fx": _take_over_inductor,

@@ -6,8 +6,16 @@ from torch_tpu import _C
 from torch_tpu.devices import _index
 
 
-class Stream(torch.Stream):
-    """An ordered queue of work on a device; independent of other streams but for events. All have the same priority."""
+class _StreamType(type(torch.Stream)):
+    def __instancecheck__(cls, instance):
+        return isinstance(instance, torch.Stream) and instance.device.type == "tpu"
+
+
+class Stream(torch.Stream, metaclass=_StreamType):
+    """An ordered queue of work on a device; independent of other streams but for events. All have the same priority.
+
+    Those that torch.accelerator and compiled functions give are plain torch.Streams.
+    """
 
     priority = 0
 

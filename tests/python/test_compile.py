@@ -518,61 +518,6 @@ def test_threads_call_one_graph():
         torch.testing.assert_close(f, expected)
 
 
-@pytest.fixture
-def streams_stored(monkeypatch):
-    """How often calls have stored the current stream for their graphs."""
-    from torch._dynamo import graph_bytecode_inputs
-
-    stored, original = [], graph_bytecode_inputs.store_user_object_weakrefs
-
-    def store(*streams):
-        stored.append(streams)
-        original(*streams)
-
-    monkeypatch.setattr(graph_bytecode_inputs, "store_user_object_weakrefs", store)
-    return stored
-
-
-def test_calls_store_no_stream(streams_stored):
-    def trained(x):
-        y = (x * 2).sin()
-        y.sum().backward()
-        return y
-
-    check_torch_compiled(lambda x: (x * 2).sin(), torch.randn(4))
-    for _ in range(2):
-        compiled(trained)(torch.randn(4, device="tpu", requires_grad=True))
-    assert not streams_stored
-
-
-def on_the_current_stream(x):
-    with torch.accelerator.current_stream():
-        y = x + 1
-    return y * 2
-
-
-def synchronized(x):
-    y = x + 1
-    torch.accelerator.current_stream().synchronize()
-    return y * 2
-
-
-@pytest.mark.parametrize("function", [on_the_current_stream, synchronized])
-def test_calls_store_the_stream_that_a_graph_names(streams_stored, function):
-    there = compiled(function)
-    for calls in range(1, 4):
-        x = torch.ones(4, device="tpu", requires_grad=True)
-        y = there(x)
-        y.sum().backward()
-        assert len(streams_stored) == calls
-        assert y.tolist() == [4] * 4 and x.grad.tolist() == [2] * 4
-
-
-def test_compiled_functions_return_the_current_stream():
-    y, stream = compiled(lambda x: (x + 1, torch.accelerator.current_stream()))(torch.ones(4, device="tpu"))
-    assert y.tolist() == [2] * 4 and stream == torch.accelerator.current_stream()
-
-
 def test_uncaptured_graphs_are_told():
     graph = _C.CompiledGraph(lambda x: (x * x.sum().item(),))
     torch.tpu.reset_metrics()
