@@ -1,8 +1,8 @@
 // Products on one thread by panels: operands are packed into panels of a few rows and columns, and tiles of the result
 // are summed in registers (Goto, van de Geijn: Anatomy of High-Performance Matrix Multiplication, 2008).
 //
-// Called by gemm.cc, gemm_block.cc, conv.cc, conv_taps.cc and host_device.cc. Triangles need AVX2 and FMA, whole blocks
-// AVX-512, of bf16 AVX512-BF16; AMX is used where it is.
+// Called by gemm.cc, gemm_block.cc, conv*.cc and host_device.cc. They need AVX2 and FMA, and use AVX-512, AVX512-BF16
+// and AMX where they are.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,8 @@ bool PanelsServe(const GemmStep& step);
 void MultiplyPanels(const GemmStep& step, const float* a, const float* b, float* c, int64_t row, int64_t rows);
 
 // Whether panels are known to multiply whole blocks of f32 better than the matrix library: not on Intel's processors,
-// for which MKL is written. On others it reaches 84 % of the multiply-adds that there are, this 95 %.
+// for which MKL is written. On others with AVX-512 it reaches 84 % of the multiply-adds that there are, this 95 %; with
+// AVX2 both about 90 %.
 bool PanelsFirst();
 
 // Computes the block and returns true, or returns false where this is not the better way, or not the block's method.
@@ -29,8 +30,8 @@ bool PanelBlock(const GemmBlock& block);
 
 // C(i, j) (+)= sum over p of A(i, p) * B(p, j), where A(i, p) = a[i * lda + depths[p]], B(p, j) = b[rows[p] + cols[j]]
 // and C(i, j) = c[i * ldc + c_cols[j]], all in words: an f32, or (`dtype`) a pair of bf16 that is multiplied by a pair;
-// the sums are f32. Of no depth they are zero. Best where 32 (or the last 16) neighbours of cols and c_cols are
-// consecutive.
+// the sums are f32. Of no depth they are zero. Best where as many neighbours of cols and c_cols as a panel
+// has (32, with AVX2 24; or the last 16) are consecutive.
 struct GatheredBlock {
   DType dtype;
   bool accumulate;
@@ -43,7 +44,7 @@ struct GatheredBlock {
   const int32_t* c_cols;
   float* c;
 };
-// Whether this machine has panels for such operands: f32 with AVX-512, bf16 with AVX512-BF16.
+// Whether this machine has panels for such operands: f32 with AVX2, bf16 with AVX512-BF16.
 bool PanelsGather(DType dtype);
 void MultiplyGathered(const GatheredBlock& block);
 
