@@ -1,7 +1,7 @@
 // Pass prepare-dots: every dot becomes [batch.., m, k] x [batch.., k, n], either of which may be turned, by views of
 // its operands; right sides that repeat by groups of the batch get a batch dim for these, where they lie once; products
-// that no matrix library serves (integers, bool), or not well (of depth 1, of small matrices and one vector each, of
-// few rows with weights that are widened first), become multiplications and sums.
+// that no matrix library serves (integers, bool), or not well (of depth 1, of small matrices and one vector each, many
+// small ones, of few rows with weights that are widened first), become multiplications and sums.
 #include <numeric>
 
 #include "compiler/ir/dialect.h"
@@ -18,6 +18,8 @@ using Dims = llvm::SmallVector<int64_t>;
 
 constexpr int64_t kLanes = 8;  // of a sum's vectors: where rhs has fewer columns, they lie along k instead
 constexpr int64_t kSmallElements = 1 << 14;  // of a matrix whose product with a vector is no more than a call
+// Multiplications of one product of a batch that takes no longer than a call: any, and by whole vectors along rhs.
+constexpr int64_t kSmallProduct = 1 << 9, kSmallProductOfVectors = 1 << 12;
 // Rows for each of which a right side is widened anew while it is summed, rather than once into memory.
 constexpr int64_t kWidenedRows = 4;
 
@@ -176,9 +178,13 @@ void Prepare(ir::DotOp op, bool open) {
   const int64_t rows = SizeOf(lhs_shape, left_free), cols = SizeOf(rhs_shape, right_free);
   const int64_t depth = SizeOf(lhs_shape, op.getLhsContract());
   const bool real = element.isF32() || element.isF64() || element.isBF16() || element.isF16();
+  const bool rhs_lies_turned = LiesTurned(op.getRhsBatch(), op.getRhsContract(), right_free);
+  const int64_t most = std::min(rows, cols) == 1                ? kSmallElements
+                       : op.getLhsBatch().empty()               ? 0
+                       : cols % kLanes == 0 && !rhs_lies_turned ? kSmallProductOfVectors
+                                                                : kSmallProduct;
   const bool small = real && op.getTriangle() == ir::Triangle::none &&
-                     (depth == 1 || (rows == 1 && cols == 1) ||
-                      (!open && std::min(rows, cols) == 1 && rows * cols * depth <= kSmallElements));
+                     (depth == 1 || (rows == 1 && cols == 1) || (!open && rows * cols * depth <= most));
   // The sum runs along rhs, as it lies: let that be the matrix.
   if (small && cols == 1 && rows > 1 && depth > 1) return Prepare(Exchanged(op, left_free, right_free), open);
   const auto widened = !open && op.getLhsBatch().empty() && rows <= kWidenedRows && right_free.size() == 1 &&
@@ -188,8 +194,7 @@ void Prepare(ir::DotOp op, bool open) {
   const bool library = !small && !widened && (mlir::isa<mlir::FloatType>(element) || !element.isIntOrFloat());
   const bool turn_left = library && LiesTurned(op.getLhsBatch(), left_free, op.getLhsContract());
   const bool turn_right =
-      widened ? (op.getRhsContract()[0] == 1) != widened->turned
-              : LiesTurned(op.getRhsBatch(), op.getRhsContract(), right_free) || (!library && cols < kLanes);
+      widened ? (op.getRhsContract()[0] == 1) != widened->turned : rhs_lies_turned || (!library && cols < kLanes);
   Value lhs = library ? op.getLhs() : Wide(b, loc, op.getLhs());
   lhs = turn_left ? Arrange(b, loc, lhs, op.getLhsBatch(), op.getLhsContract(), left_free)
                   : Arrange(b, loc, lhs, op.getLhsBatch(), left_free, op.getLhsContract());

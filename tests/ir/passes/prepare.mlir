@@ -58,6 +58,25 @@ func.func @vectors(%a: tensor<3x9x7xf32>, %b: tensor<3x7x1xf32>, %c: tensor<3x1x
 }
 
 // -----
+// So are small products of a batch, larger ones where whole vectors lie along the right side.
+// CHECK-LABEL: @many_small
+// CHECK-NOT: tpu.dot
+// CHECK: tpu.reduce sum {{.*}} [3] : (tensor<90x3x3x3xf32>)
+// CHECK: tpu.reduce sum {{.*}} [2] : (tensor<90x16x16x16xf32>)
+// CHECK: tpu.dot {{.*}} : (tensor<90x16x16xf32>, tensor<90x16x16xf32>)
+// CHECK: tpu.dot {{.*}} : (tensor<90x9x9xf32>, tensor<90x9x9xf32>)
+// CHECK: tpu.dot {{.*}} : (tensor<3x3xf32>, tensor<3x3xf32>)
+func.func @many_small(%a: tensor<90x3x3xf32>, %b: tensor<90x16x16xf32>, %c: tensor<90x9x9xf32>, %d: tensor<3x3xf32>)
+    -> (tensor<90x3x3xf32>, tensor<90x16x16xf32>, tensor<90x16x16xf32>, tensor<90x9x9xf32>, tensor<3x3xf32>) {
+  %0 = tpu.dot %a, %a batch [0] x [0] contract [2] x [1] : (tensor<90x3x3xf32>, tensor<90x3x3xf32>) -> tensor<90x3x3xf32>
+  %1 = tpu.dot %b, %b batch [0] x [0] contract [2] x [1] : (tensor<90x16x16xf32>, tensor<90x16x16xf32>) -> tensor<90x16x16xf32>
+  %2 = tpu.dot %b, %b batch [0] x [0] contract [2] x [2] : (tensor<90x16x16xf32>, tensor<90x16x16xf32>) -> tensor<90x16x16xf32>
+  %3 = tpu.dot %c, %c batch [0] x [0] contract [2] x [1] : (tensor<90x9x9xf32>, tensor<90x9x9xf32>) -> tensor<90x9x9xf32>
+  %4 = tpu.dot %d, %d batch [] x [] contract [1] x [0] : (tensor<3x3xf32>, tensor<3x3xf32>) -> tensor<3x3xf32>
+  return %0, %1, %2, %3, %4 : tensor<90x3x3xf32>, tensor<90x16x16xf32>, tensor<90x16x16xf32>, tensor<90x9x9xf32>, tensor<3x3xf32>
+}
+
+// -----
 // There is nothing to sum in an outer product, rounded once.
 // CHECK-LABEL: @outer
 // CHECK-NOT: tpu.dot
