@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kLanes = 8;
 
 #if defined(__x86_64__)
-// Both return how many they converted.
+// They return how many they converted.
 __attribute__((target("avx,f16c"))) size_t WidenLanes(const _Float16* from, size_t count, float* to) {
   size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
@@ -28,9 +28,30 @@ __attribute__((target("avx,f16c"))) size_t NarrowLanes(const float* from, size_t
   }
   return i;
 }
+
+// Of each lane the half that a bfloat16 keeps, in its low bits.
+__attribute__((target("avx2"))) inline __m256i RoundLanes(__m256 x) {
+  const __m256i bits = _mm256_castps_si256(x);
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  const __m256i nearest = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+  const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+  const __m256 is_nan = _mm256_cmp_ps(x, x, _CMP_UNORD_Q);
+  const __m256 kept = _mm256_blendv_ps(_mm256_castsi256_ps(nearest), _mm256_castsi256_ps(quiet), is_nan);
+  return _mm256_srli_epi32(_mm256_castps_si256(kept), 16);
+}
+__attribute__((target("avx2"))) size_t NarrowLanes(const float* from, size_t count, BFloat16* to) {
+  size_t i = 0;
+  for (; i + 2 * kLanes <= count; i += 2 * kLanes) {
+    const __m256i low = RoundLanes(_mm256_loadu_ps(from + i)), high = RoundLanes(_mm256_loadu_ps(from + i + kLanes));
+    const __m256i halves = _mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), 0b11011000);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i), halves);
+  }
+  return i;
+}
 #else
 size_t WidenLanes(const _Float16*, size_t, float*) { return 0; }
 size_t NarrowLanes(const float*, size_t, _Float16*) { return 0; }
+size_t NarrowLanes(const float*, size_t, BFloat16*) { return 0; }
 #endif
 
 }  // namespace
@@ -47,7 +68,8 @@ void Widen(const BFloat16* from, size_t count, float* to) {
   for (size_t i = 0; i < count; ++i) to[i] = static_cast<float>(from[i]);
 }
 void Narrow(const float* from, size_t count, BFloat16* to) {
-  for (size_t i = 0; i < count; ++i) to[i] = static_cast<BFloat16>(from[i]);
+  for (size_t i = UsableInstructions().avx2 ? NarrowLanes(from, count, to) : 0; i < count; ++i)
+    to[i] = static_cast<BFloat16>(from[i]);
 }
 
 }  // namespace tpu::host

@@ -20,7 +20,8 @@ struct BFloat16 {
   explicit operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 };
 
-// `count` of them, by the processor's own conversions where it has them: the compiler's are calls, one for each.
+// `count` of them, by the processor's own conversions where it has them, or its vectors: the compiler's are calls, one
+// for each, of _Float16.
 void Widen(const _Float16* from, size_t count, float* to);
 void Narrow(const float* from, size_t count, _Float16* to);
 void Widen(const BFloat16* from, size_t count, float* to);
