@@ -90,11 +90,10 @@ void LibraryBlock(const GemmBlock& g, Function function) {
   if (library.set_threads_on_this_thread != nullptr) library.set_threads_on_this_thread(former);
 }
 
-// The library takes sums of products with one vector as long as they are: here they are those of passes, added up in
-// f64.
+// The library may take long sums of few elements as they are: here they are those of passes, added up in f64.
 void LibraryPasses(const GemmBlock& g, SgemmFn sgemm) {
-  constexpr int64_t kDepth = 1 << 14;
-  if ((g.m > 1 && g.n > 1) || g.k <= kDepth) return LibraryBlock<float>(g, sgemm);
+  constexpr int64_t kDepth = 1 << 14, kFewElements = 1 << 12;
+  if (g.k <= kDepth || (g.m * g.n > kFewElements && std::min(g.m, g.n) > 1)) return LibraryBlock<float>(g, sgemm);
   std::vector<float> sums(static_cast<size_t>(g.m * g.n));
   std::vector<double> totals(sums.size());
   GemmBlock pass = g;
