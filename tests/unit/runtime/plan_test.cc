@@ -68,8 +68,7 @@ Plan Convolution(ConvStep::Kind kind) {
 }
 
 TEST(Plan, ConvolutionsStayInTheirSlots) {
-  if (!CanConvolve(Convolution(ConvStep::Kind::kForward).steps[0].conv))
-    GTEST_SKIP() << "this processor has no panels";
+  if (!CanConvolve(Convolution(ConvStep::Kind::kForward).steps[0].conv)) GTEST_SKIP() << "this processor has no panels";
   const std::pair<const char*, void (*)(Plan&)> changes[] = {
       {"more images", [](Plan& p) { p.steps[0].conv.batch = 3; }},
       {"more channels", [](Plan& p) { p.steps[0].conv.in = 4; }},
