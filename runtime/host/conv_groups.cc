@@ -167,19 +167,8 @@ struct Loops {
                            int64_t y_stride, float* w, int64_t w_stride);
 };
 
-namespace avx2 {
-using namespace host::avx2;
-#define TPU_LANES TPU_AVX2
-#include "runtime/host/conv_groups_kernels.h"
-#undef TPU_LANES
-}  // namespace avx2
-
-namespace avx512 {
-using namespace host::avx512;
-#define TPU_LANES TPU_AVX512
-#include "runtime/host/conv_groups_kernels.h"
-#undef TPU_LANES
-}  // namespace avx512
+#define TPU_KERNELS "runtime/host/conv_groups_kernels.h"
+#include "runtime/host/each_instruction_set.h"
 
 template <typename T>
 const Loops<T>& LoopsOfMachine() {

@@ -1,4 +1,4 @@
-// The loops of conv_groups.cc. Included there once for each instruction set (lanes.h).
+// The loops of conv_groups.cc. Included there for each instruction set (each_instruction_set.h).
 
 constexpr int kWideAlone = 8, kWideTogether = kLanes == 16 ? 4 : 2;  // registers of positions, for one channel or kOuts
 // Terms whose sums over positions are made at once.

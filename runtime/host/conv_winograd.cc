@@ -59,19 +59,8 @@ struct Cutting {
   }
 };
 
-namespace avx2 {
-using namespace host::avx2;
-#define TPU_LANES TPU_AVX2
-#include "runtime/host/conv_winograd_kernels.h"
-#undef TPU_LANES
-}  // namespace avx2
-
-namespace avx512 {
-using namespace host::avx512;
-#define TPU_LANES TPU_AVX512
-#include "runtime/host/conv_winograd_kernels.h"
-#undef TPU_LANES
-}  // namespace avx512
+#define TPU_KERNELS "runtime/host/conv_winograd_kernels.h"
+#include "runtime/host/each_instruction_set.h"
 
 struct Transforms {
   decltype(&avx2::TransformWeights) weights;

@@ -1,4 +1,4 @@
-// The transforms of conv_winograd.cc. Included there once for each instruction set (lanes.h).
+// The transforms of conv_winograd.cc. Included there for each instruction set (each_instruction_set.h).
 
 // G g G^T of windows g one after the other, a plane for each element.
 TPU_LANES void TransformWeights(const float* windows, int64_t count, float* to, int64_t plane) {

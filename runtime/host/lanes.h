@@ -1,5 +1,5 @@
-// Registers of f32, under the same names for each instruction set. What uses them is written once, its functions marked
-// TPU_LANES, in a file that is included in a namespace of each set (conv_groups.cc, conv_winograd.cc).
+// Registers of f32, under the same names for each instruction set. What is written once for all of them is included by
+// each_instruction_set.h.
 #pragma once
 
 #include <immintrin.h>
@@ -41,6 +41,13 @@ TPU_AVX2 TPU_INLINE Lanes Only(Lanes x, Mask some) { return _mm256_and_ps(x, _mm
 TPU_AVX2 TPU_INLINE bool AnyNaN(Lanes x) { return _mm256_movemask_ps(_mm256_cmp_ps(x, x, _CMP_UNORD_Q)) != 0; }
 
 TPU_AVX2 TPU_INLINE Lanes Load(const float* from) { return _mm256_loadu_ps(from); }
+TPU_AVX2 TPU_INLINE __m256i Bits(const BFloat16* from) {
+  return _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+}
+TPU_AVX2 TPU_INLINE Lanes Load(const BFloat16* from) { return _mm256_castsi256_ps(_mm256_slli_epi32(Bits(from), 16)); }
+TPU_AVX2 TPU_INLINE Lanes Load(const _Float16* from) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+}
 TPU_AVX2 TPU_INLINE Lanes Load(const float* from, Mask some) { return _mm256_maskload_ps(from, some); }
 TPU_AVX2 TPU_INLINE void Store(float* to, Lanes x) { _mm256_storeu_ps(to, x); }
 // The first `count`, zeros behind them.
@@ -50,8 +57,7 @@ TPU_AVX2 TPU_INLINE Lanes LoadFirst(const float* from, int64_t count) {
 TPU_AVX2 TPU_INLINE Lanes LoadFirst(const BFloat16* from, int64_t count) {
   BFloat16 some[kLanes] = {};
   if (count < kLanes) from = static_cast<BFloat16*>(std::memcpy(some, from, static_cast<size_t>(count) * sizeof *from));
-  const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
-  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+  return Load(from);
 }
 // Masked stores are slow on AMD's processors.
 TPU_AVX2 TPU_INLINE void StoreFirst(float* to, int64_t count, Lanes x) {

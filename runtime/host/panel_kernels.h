@@ -14,12 +14,10 @@
 #include <cstring>
 #include <type_traits>
 
+#include "runtime/host/lanes.h"
 #include "runtime/host/narrow_float.h"
 
-#define TPU_AVX2 __attribute__((target("avx2,fma,f16c")))
-#define TPU_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16")))
 #define TPU_AMX __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512vl,avx512bf16")))
-#define TPU_INLINE __attribute__((always_inline)) inline
 
 namespace tpu::host {
 
@@ -190,16 +188,6 @@ TPU_AVX2 inline void Transpose(__m256 (&r)[8]) {
   }
 }
 
-// Eight neighbours.
-TPU_AVX2 inline __m256 Widened(const float* from) { return _mm256_loadu_ps(from); }
-TPU_AVX2 inline __m256i Bits(const BFloat16* from) {
-  return _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
-}
-TPU_AVX2 inline __m256 Widened(const BFloat16* from) { return _mm256_castsi256_ps(_mm256_slli_epi32(Bits(from), 16)); }
-TPU_AVX2 inline __m256 Widened(const _Float16* from) {
-  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
-}
-
 // The words of kElements each of a row of elements; eight of them.
 template <int64_t kElements, typename T>
 float Word(const T* row, int64_t p, int64_t depth) {
@@ -213,7 +201,7 @@ float Word(const T* row, int64_t p, int64_t depth) {
 template <int64_t kElements, typename T>
 TPU_AVX2 __m256 RowWords(const T* from) {
   if constexpr (kElements == 1) {
-    return Widened(from);
+    return avx2::Load(from);
   } else {
     return _mm256_loadu_ps(reinterpret_cast<const float*>(from));
   }
@@ -222,9 +210,9 @@ TPU_AVX2 __m256 RowWords(const T* from) {
 template <int64_t kElements, typename T>
 TPU_AVX2 __m256 ColumnWords(const T* from, int64_t stride, int64_t p) {
   if constexpr (kElements == 1) {
-    return Widened(from + p * stride);
+    return avx2::Load(from + p * stride);
   } else {
-    const __m256i even = Bits(from + 2 * p * stride), odd = Bits(from + (2 * p + 1) * stride);
+    const __m256i even = avx2::Bits(from + 2 * p * stride), odd = avx2::Bits(from + (2 * p + 1) * stride);
     return _mm256_castsi256_ps(_mm256_or_si256(even, _mm256_slli_epi32(odd, 16)));
   }
 }

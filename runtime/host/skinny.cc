@@ -11,11 +11,8 @@
 #if defined(__x86_64__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"  // GCC 12's own, of vectors it leaves undefined on purpose
-#include <immintrin.h>
+#include "runtime/host/lanes.h"
 #pragma GCC diagnostic pop
-#define TPU_AVX2 __attribute__((target("avx2,fma,f16c")))
-#define TPU_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl")))
-#define TPU_INLINE __attribute__((always_inline)) inline
 #endif
 
 namespace tpu::host {
@@ -35,15 +32,6 @@ struct Pieces {
   int64_t cols, depth;
 };
 constexpr Pieces kDotPieces = {256, 1 << 14}, kAddPieces = {2048, 512};
-
-TPU_AVX2 inline __m256 LoadWide(const float* p) { return _mm256_loadu_ps(p); }
-TPU_AVX2 inline __m256 LoadWide(const BFloat16* p) {
-  const __m128i raw = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(raw), 16));
-}
-TPU_AVX2 inline __m256 LoadWide(const _Float16* p) {
-  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-}
 
 // How a tile of dot products is computed: sums[i * stride + j] = dot(A's row i, B's row j), i < M, j < kTileCols,
 // from M rows of A, up to kTileRows, which are padded with zeros to whole vectors. Unrolled, so that the sums are
@@ -67,7 +55,7 @@ struct Avx2 {
     int64_t p = 0;
     for (; p + kLanes <= k; p += kLanes) {
       __m256 x[kTileCols];
-      _Pragma("GCC unroll 8") for (int j = 0; j < kTileCols; ++j) x[j] = LoadWide(b[j] + p);
+      _Pragma("GCC unroll 8") for (int j = 0; j < kTileCols; ++j) x[j] = avx2::Load(b[j] + p);
       _Pragma("GCC unroll 8") for (int i = 0; i < M; ++i) {
         const __m256 y = _mm256_loadu_ps(a + i * lda + p);
         _Pragma("GCC unroll 8") for (int j = 0; j < kTileCols; ++j) acc[i][j] = _mm256_fmadd_ps(x[j], y, acc[i][j]);
@@ -164,10 +152,10 @@ TPU_AVX2 void AddFourRows(const float* a, const T* b, int64_t ldb, float* sums, 
   int64_t j = 0;
   for (; j + kLanes <= n; j += kLanes) {
     __m256 sum = _mm256_loadu_ps(sums + j);
-    sum = _mm256_fmadd_ps(x0, LoadWide(b + j), sum);
-    sum = _mm256_fmadd_ps(x1, LoadWide(b + ldb + j), sum);
-    sum = _mm256_fmadd_ps(x2, LoadWide(b + 2 * ldb + j), sum);
-    sum = _mm256_fmadd_ps(x3, LoadWide(b + 3 * ldb + j), sum);
+    sum = _mm256_fmadd_ps(x0, avx2::Load(b + j), sum);
+    sum = _mm256_fmadd_ps(x1, avx2::Load(b + ldb + j), sum);
+    sum = _mm256_fmadd_ps(x2, avx2::Load(b + 2 * ldb + j), sum);
+    sum = _mm256_fmadd_ps(x3, avx2::Load(b + 3 * ldb + j), sum);
     _mm256_storeu_ps(sums + j, sum);
   }
   for (; j < n; ++j) {
