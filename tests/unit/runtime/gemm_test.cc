@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
@@ -51,6 +52,30 @@ std::vector<T> RandomSmallIntegers(size_t n, unsigned seed) {
   return values;
 }
 
+template <typename T>
+using Wide = std::conditional_t<std::is_same_v<T, std::complex<float>>, std::complex<double>, double>;
+
+template <typename T>
+std::vector<Wide<T>> Packed(const T* matrix, int64_t rows, int64_t cols, int64_t ld, bool transposed) {
+  std::vector<Wide<T>> packed(static_cast<size_t>(rows * cols));
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < cols; ++j) {
+      packed[i * cols + j] = static_cast<Wide<T>>(matrix[transposed ? j * ld + i : i * ld + j]);
+    }
+  }
+  return packed;
+}
+
+// Adds the product of two packed matrices to a third. A sanitizer would follow each of thousands of millions of reads.
+template <typename T>
+__attribute__((no_sanitize("thread"))) void AddProduct(int64_t m, int64_t n, int64_t k, const T* a, const T* b, T* c) {
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t p = 0; p < k; ++p) {
+      for (int64_t j = 0; j < n; ++j) c[i * n + j] += a[i * k + p] * b[p * n + j];
+    }
+  }
+}
+
 // A product with padding and offsets everywhere (or nowhere), against its definition.
 template <typename T, typename Out = T>
 void Compare(GemmStep g, bool padded = true) {
@@ -82,26 +107,13 @@ void Compare(GemmStep g, bool padded = true) {
       at_b += index % g.batch[d] * g.stride_b[d];
       at_c += index % g.batch[d] * g.stride_c[d];
     }
+    const auto wide_a = Packed(a.data() + at_a, g.m, g.k, g.lda, g.trans_a);
+    const auto wide_b = Packed(b.data() + at_b, g.k, g.n, g.ldb, g.trans_b);
+    auto sums = Packed(expected.data() + at_c, g.m, g.n, g.ldc, false);
+    if (!g.accumulate) std::fill(sums.begin(), sums.end(), Wide<T>{});
+    AddProduct(g.m, g.n, g.k, wide_a.data(), wide_b.data(), sums.data());
     for (int64_t i = 0; i < g.m; ++i) {
-      for (int64_t j = 0; j < g.n; ++j) {
-        Out& out = expected[at_c + i * g.ldc + j];
-        double sum = 0;
-        if constexpr (!std::is_same_v<T, std::complex<float>>) {
-          if (g.accumulate) sum = static_cast<double>(out);
-          for (int64_t p = 0; p < g.k; ++p) {
-            sum += static_cast<double>(a[at_a + (g.trans_a ? p * g.lda + i : i * g.lda + p)]) *
-                   static_cast<double>(b[at_b + (g.trans_b ? j * g.ldb + p : p * g.ldb + j)]);
-          }
-          out = static_cast<Out>(sum);
-        } else {
-          Out complex_sum = g.accumulate ? out : Out{};
-          for (int64_t p = 0; p < g.k; ++p) {
-            complex_sum += a[at_a + (g.trans_a ? p * g.lda + i : i * g.lda + p)] *
-                           b[at_b + (g.trans_b ? j * g.ldb + p : p * g.ldb + j)];
-          }
-          out = complex_sum;
-        }
-      }
+      for (int64_t j = 0; j < g.n; ++j) expected[at_c + i * g.ldc + j] = static_cast<Out>(sums[i * g.n + j]);
     }
   }
   auto by_rows = c;
