@@ -193,7 +193,8 @@ Gradients Differentiate(AtenCall& c, const Attention& a, Tensor dy, Tensor outpu
   const bool many = HasManyScores(c, a);
   const llvm::SmallVector<Queries> blocks = BlocksOf(c, a, /*sums=*/true);
   if (blocks.size() <= 1 || scores) {
-    Gradients g = DifferentiateBlock(a, dy, output, logsumexp, many ? sums : stored, many);
+    const bool again = many || (c.host_kernels() && c.open_sizes());  // they may be many at the largest of them
+    Gradients g = DifferentiateBlock(a, dy, output, logsumexp, many ? sums : stored, again);
     return {g.query, ir::Convert(g.key, stored), ir::Convert(g.value, stored), g.scores};
   }
   const auto add = [&](Tensor& sum, Tensor part) {

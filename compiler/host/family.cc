@@ -115,13 +115,9 @@ absl::StatusOr<Program> CompileFamily(absl::Span<const mlir::ModuleOp> modules, 
     }
     for (size_t i = 0; i < at_size.size(); ++i) compiled[at_size[i]] = std::move((*family)[i]);
   }
-  std::vector<Plan> plans;
-  for (mlir::func::FuncOp function : functions) {
-    auto plan = BuildOpenPlan(function, [&](Operation* op, const KernelWriter&) { return compiled.lookup(op); });
-    if (!plan.ok()) return plan.status();
-    plans.push_back(*std::move(plan));
-  }
-  auto family = PlanFamily::Join(std::move(plans), points);
+  auto plans = BuildOpenPlans(functions, [&](Operation* op, const KernelWriter&) { return compiled.lookup(op); });
+  if (!plans.ok()) return plans.status();
+  auto family = PlanFamily::Join(*std::move(plans), points);
   if (!family.ok()) return family.status();
   Program program;
   program.format = "host-family";

@@ -29,9 +29,12 @@ uint64_t BytesOf(Value v) {
 
 class Builder {
  public:
-  Builder(mlir::func::FuncOp function, const Tuning& tuning, KernelSource kernels, bool open)
-      : function_(function), tuning_(tuning), source_(std::move(kernels)), open_(open) {}
-  absl::StatusOr<Plan> Build();
+  Builder(mlir::func::FuncOp function, const Tuning& tuning, KernelSource kernels)
+      : function_(function), tuning_(tuning), source_(std::move(kernels)) {}
+  absl::Status AddAll();
+  // Of builders of one function at several sizes, the largest last.
+  static void FormLoops(std::vector<Builder>& sizes);
+  Plan Finish();
 
  private:
   uint32_t SlotOf(Value v) { return slots_.lookup(BytesSource(v)); }
@@ -62,7 +65,6 @@ class Builder {
     return llvm::all_of(op->getUsers(), [&](Operation* user) { return IsMadeInside(user, op.getResult()); });
   }
   void FindOverwrites(const LoopNest& nest, const Step& step);
-  void FormLoops();
   void Donate(const std::vector<size_t>& times);
   KernelStep KernelOf(CompiledKernel kernel);
   static std::string Label(ir::FusionOp op);
@@ -71,7 +73,6 @@ class Builder {
   mlir::func::FuncOp function_;
   const Tuning tuning_;
   const KernelSource source_;
-  const bool open_;  // to be joined with plans of other sizes
   Plan plan_;
   llvm::DenseMap<Value, uint32_t> slots_;
   llvm::DenseMap<Value, int> output_of_;       // root -> output that it is written to
@@ -333,7 +334,7 @@ void Builder::AddGemm(ir::DotOp op) {
   AssignResult(op.getResult());
   Step step;
   step.kind = Step::Kind::kGemm;
-  step.label = open_ ? "dot" : absl::StrCat("dot ", source.step.m, "x", source.step.n, "x", source.step.k);
+  step.label = HasOpenSizes(function_) ? "dot" : absl::StrCat("dot ", source.step.m, "x", source.step.n, "x", source.step.k);
   step.gemm = source.step;
   step.slots = {SlotOf(source.a), SlotOf(source.b), slots_[op.getResult()]};
   if (BytesOf(op.getResult()) == 0) return;
@@ -428,12 +429,21 @@ absl::Status Builder::AddSteps() {
   return absl::OkStatus();
 }
 
-void Builder::FormLoops() {
-  const std::vector<size_t> former = FormTileLoops(plan_, slices_of_);
+void Builder::FormLoops(std::vector<Builder>& sizes) {
+  const Plan& largest = sizes.back().plan_;
+  for (const Builder& b : sizes) {  // plans that differ are not joined
+    const auto alike = [](const Step& x, const Step& y) { return x.kind == y.kind && x.slots == y.slots; };
+    if (!llvm::equal(b.plan_.steps, largest.steps, alike)) return;
+  }
+  std::vector<SizedSteps> steps;
+  for (Builder& b : sizes) steps.push_back({&b.plan_, &b.slices_of_});
+  const std::vector<size_t> former = FormTileLoops(steps);
   std::vector<size_t> now(former.size());
   for (size_t i = 0; i < former.size(); ++i) now[former[i]] = i;
-  for (Candidate& c : overwrites_) c.step = now[c.step];
-  for (OwnRead& read : own_reads_) read.step = now[read.step];
+  for (Builder& b : sizes) {
+    for (Candidate& c : b.overwrites_) c.step = now[c.step];
+    for (OwnRead& read : b.own_reads_) read.step = now[read.step];
+  }
 }
 
 // Donations: no step reads the input after, or at the time of, the step that writes the output. What nothing reads, as
@@ -469,15 +479,28 @@ void Builder::Donate(const std::vector<size_t>& times) {
   }
 }
 
-absl::StatusOr<Plan> Builder::Build() {
+absl::Status Builder::AddAll() {
   AssignInputs();
   AssignOutputs();
   FindPlaces();
-  if (absl::Status status = AddSteps(); !status.ok()) return status;
-  if (!open_) FormLoops();  // tiles depend on what divides the sizes
+  return AddSteps();
+}
+
+Plan Builder::Finish() {
   Donate(TimesOf(plan_));
   PlaceTemporaries(plan_, in_place_);
   return std::move(plan_);
+}
+
+// Of one function at several sizes.
+absl::StatusOr<std::vector<Plan>> Build(std::vector<Builder> sizes) {
+  for (Builder& b : sizes) {
+    if (absl::Status status = b.AddAll(); !status.ok()) return status;
+  }
+  Builder::FormLoops(sizes);
+  std::vector<Plan> plans;
+  for (Builder& b : sizes) plans.push_back(b.Finish());
+  return plans;
 }
 
 }  // namespace
@@ -492,11 +515,18 @@ absl::StatusOr<Plan> BuildPlan(mlir::func::FuncOp function, const Tuning& tuning
     if (cancelled != nullptr && *cancelled) return absl::CancelledError();
     return CompileKernel(writer);
   };
-  return Builder(function, tuning, compile, false).Build();
+  std::vector<Builder> one;
+  one.emplace_back(function, tuning, compile);
+  auto plans = Build(std::move(one));
+  if (!plans.ok()) return plans.status();
+  return std::move(plans->front());
 }
 
-absl::StatusOr<Plan> BuildOpenPlan(mlir::func::FuncOp function, const KernelSource& kernels) {
-  return Builder(function, Tuning(), kernels, true).Build();
+absl::StatusOr<std::vector<Plan>> BuildOpenPlans(absl::Span<const mlir::func::FuncOp> sizes,
+                                                 const KernelSource& kernels) {
+  std::vector<Builder> builders;
+  for (mlir::func::FuncOp function : sizes) builders.emplace_back(function, Tuning(), kernels);
+  return Build(std::move(builders));
 }
 
 }  // namespace tpu::host

@@ -6,8 +6,10 @@
 #include <atomic>
 #include <functional>
 #include <optional>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "compiler/host/kernel_compiler.h"
 #include "compiler/host/loop_nest.h"
 #include "compiler/ir/dialect.h"
@@ -22,8 +24,9 @@ using KernelSource = std::function<absl::StatusOr<CompiledKernel>(mlir::Operatio
 
 // Unimplemented, naming the op, for what no step can do; Cancelled in front of a kernel once `cancelled` (may be null).
 absl::StatusOr<Plan> BuildPlan(mlir::func::FuncOp function, const Tuning& tuning, const std::atomic<bool>* cancelled);
-// A plan to be joined with others of other sizes: nothing in it but numbers depends on the function's sizes.
-absl::StatusOr<Plan> BuildOpenPlan(mlir::func::FuncOp function, const KernelSource& kernels);
+// Plans of one function at several sizes, the largest last, to be joined: nothing in them but numbers depends on these.
+absl::StatusOr<std::vector<Plan>> BuildOpenPlans(absl::Span<const mlir::func::FuncOp> sizes,
+                                                 const KernelSource& kernels);
 
 // Of a tpu.fusion: its loop nest, nullopt when it is none.
 std::optional<LoopNest> NestOf(ir::FusionOp op);

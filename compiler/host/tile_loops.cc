@@ -68,15 +68,21 @@ int64_t CutOf(const LoopNest& nest, const KernelShape& shape, const Expr& index,
   return FinestCut(std::move(walk));
 }
 
-// Joins steps to clusters, each a tile loop or a step alone, along what one writes and another reads.
+// Joins steps to clusters, each a tile loop or a step alone, along what one writes and another reads. What is cut is so
+// at every size; bytes are counted at the largest.
 class Former {
  public:
-  Former(const Plan& plan, const std::vector<Slices>& slices) : plan_(plan), slices_(slices), by_depth_(slices.size()) {
-    FindEdges();
-    for (size_t i = 0; i < plan.steps.size(); ++i) {
-      const Step& s = plan.steps[i];
-      if (s.kind == Step::Kind::kGemm && SumsOverTiles(s.gemm)) by_depth_[i] = SlicesOf(plan, s, /*by_depth=*/true);
+  explicit Former(absl::Span<const SizedSteps> sizes) : plan_(*sizes.back().plan) {
+    for (const auto& [plan, slices] : sizes) {
+      AtSize at{*plan, *slices, std::vector<Slices>(slices->size())};
+      for (size_t i = 0; i < plan->steps.size(); ++i) {
+        const Step& s = plan->steps[i];
+        if (s.kind == Step::Kind::kGemm && SumsOverTiles(s.gemm))
+          at.by_depth[i] = SlicesOf(*plan, s, /*by_depth=*/true);
+      }
+      sizes_.push_back(std::move(at));
     }
+    FindEdges();
   }
   void Join();
   std::vector<std::vector<size_t>> Order() const;
@@ -94,20 +100,26 @@ class Former {
     bool parts = false;  // tiles may be parts of a matrix
     uint64_t bytes = kMostTileBytes;
   };
-  bool Divides(size_t step, const TileLoop& loop, const Limits& limits) const;
+  struct AtSize {
+    const Plan& plan;
+    const std::vector<Slices>& slices;
+    std::vector<Slices> by_depth;  // of products that can be taken so
+    const Slices& SlicesIn(const TileLoop& loop, size_t step) const {
+      return (IsByDepth(loop, plan.steps[step]) ? by_depth : slices)[step];
+    }
+  };
+  bool Divides(const AtSize& at, size_t step, const TileLoop& loop, const Limits& limits) const;
+  bool FitsAt(const AtSize& at, const std::vector<size_t>& steps, const TileLoop& loop, const Limits& limits) const;
   bool Fits(const std::vector<size_t>& steps, const TileLoop& loop, const Limits& limits) const;
   TileLoop LoopOfParts(const std::vector<size_t>& steps) const;
-  const Slices& SlicesIn(const TileLoop& loop, size_t step) const {
-    return (IsByDepth(loop, plan_.steps[step]) ? by_depth_ : slices_)[step];
-  }
+  bool Open() const { return sizes_.size() > 1; }
   bool PathAround(size_t a, size_t b) const;
   bool TryJoin(size_t a, size_t b);
-  uint64_t BytesOf(uint32_t slot) const { return plan_.slots[slot].bytes; }
+  uint64_t BytesOf(uint32_t slot) const { return plan_.slots[slot].bytes; }  // at the largest size
   bool PartsOfOne(uint32_t a, uint32_t b) const;
 
-  const Plan& plan_;
-  const std::vector<Slices>& slices_;
-  std::vector<Slices> by_depth_;  // of products that can be taken so
+  const Plan& plan_;  // at the largest size
+  std::vector<AtSize> sizes_;
   std::vector<Edge> edges_;
   std::vector<size_t> cluster_;  // of each step: the number of its first step
   std::map<size_t, std::vector<size_t>> members_;
@@ -144,13 +156,13 @@ void Former::FindEdges() {
 
 bool Former::HasFewRows(size_t step) const {
   const Step& s = plan_.steps[step];
-  return s.kind == Step::Kind::kGemm && s.gemm.dtype == DType::kFloat32 && !PanelsFirst() && s.gemm.batch.empty() &&
-         s.gemm.m <= kFewRows && BytesOf(s.slots[1]) <= kMostBytesOfFew;
+  return !Open() && s.kind == Step::Kind::kGemm && s.gemm.dtype == DType::kFloat32 && !PanelsFirst() &&
+         s.gemm.batch.empty() && s.gemm.m <= kFewRows && BytesOf(s.slots[1]) <= kMostBytesOfFew;
 }
 
-bool Former::Divides(size_t step, const TileLoop& loop, const Limits& limits) const {
-  const Step& s = plan_.steps[step];
-  if (slices_[step].empty()) return false;
+bool Former::Divides(const AtSize& at, size_t step, const TileLoop& loop, const Limits& limits) const {
+  const Step& s = at.plan.steps[step];
+  if (at.slices[step].empty()) return false;
   const int64_t tiles = loop.tiles;
   if (ExtentIn(loop, s) % tiles != 0) return false;
   if (IsByDepth(loop, s)) return tiles / loop.together == BatchesOf(s.gemm);
@@ -167,15 +179,20 @@ bool Former::Divides(size_t step, const TileLoop& loop, const Limits& limits) co
 bool Former::Fits(const std::vector<size_t>& steps, const TileLoop& loop, const Limits& limits) const {
   const auto inside = [&](size_t step) { return std::binary_search(steps.begin(), steps.end(), step); };
   if (llvm::any_of(edges_, [&](const Edge& e) { return e.apart && inside(e.from) && inside(e.to); })) return false;
+  return llvm::all_of(sizes_, [&](const AtSize& at) { return FitsAt(at, steps, loop, limits); });
+}
+
+bool Former::FitsAt(const AtSize& at, const std::vector<size_t>& steps, const TileLoop& loop,
+                    const Limits& limits) const {
   struct Use {
     size_t first, last;
     bool cut = true, written = false;  // by every step; by one
   };
   std::map<uint32_t, Use> uses;
   for (size_t step : steps) {
-    if (!Divides(step, loop, limits)) return false;
+    if (!Divides(at, step, loop, limits)) return false;
     const std::vector<uint32_t>& slots = plan_.steps[step].slots;
-    const Slices& slices = SlicesIn(loop, step);
+    const Slices& slices = at.SlicesIn(loop, step);
     for (size_t j = 0; j < slots.size(); ++j) {
       Use& use = uses.try_emplace(slots[j], Use{step, step}).first->second;
       use.last = step;
@@ -194,7 +211,8 @@ bool Former::Fits(const std::vector<size_t>& steps, const TileLoop& loop, const 
   });
 }
 
-// The fewest parts of a matrix that fit, or the smallest there are.
+// The fewest parts of a matrix that fit, or the smallest there are. No number of parts but one divides every size: of
+// several sizes a tile is a matrix, however large. A thread has less of them in memory than a launch.
 TileLoop Former::LoopOfParts(const std::vector<size_t>& steps) const {
   const GemmStep* product = nullptr;
   bool sums = false;
@@ -209,11 +227,12 @@ TileLoop Former::LoopOfParts(const std::vector<size_t>& steps) const {
   }
   TileLoop smallest{.tiles = 0};
   if (product == nullptr || (sums && BatchesOf(*product) < kTileUnit)) return smallest;
-  for (int64_t parts = 1; product->m / parts >= kLeastRowsOfPart; ++parts) {
+  const uint64_t most = Open() ? UINT64_MAX : kMostPartBytes;
+  for (int64_t parts = 1; product->m / parts >= kLeastRowsOfPart && (parts == 1 || !Open()); ++parts) {
     if (product->m % parts != 0) continue;
     const TileLoop loop{.tiles = BatchesOf(*product) * parts, .together = sums ? parts : 1};
     if (Fits(steps, loop, {.parts = true})) return loop;
-    if (Fits(steps, loop, {.parts = true, .bytes = kMostPartBytes})) smallest = loop;
+    if (Fits(steps, loop, {.parts = true, .bytes = most})) smallest = loop;
   }
   return smallest;
 }
@@ -355,25 +374,27 @@ void KeepInTiles(Plan& plan) {
 
 }  // namespace
 
-std::vector<size_t> FormTileLoops(Plan& plan, const std::vector<Slices>& slices) {
-  Former former(plan, slices);
+std::vector<size_t> FormTileLoops(absl::Span<const SizedSteps> sizes) {
+  Former former(sizes);
   former.Join();
-  std::vector<Step> steps;
   std::vector<size_t> former_number;
+  std::vector<TileLoop> loops;
   for (const std::vector<size_t>& cluster : former.Order()) {
     if (cluster.size() > 1) {
       TileLoop loop = former.LoopOf(cluster);
-      loop.first = static_cast<uint32_t>(steps.size());
+      loop.first = static_cast<uint32_t>(former_number.size());
       loop.count = static_cast<uint32_t>(cluster.size());
-      plan.tile_loops.push_back(loop);
+      loops.push_back(loop);
     }
-    for (size_t step : cluster) {
-      steps.push_back(std::move(plan.steps[step]));
-      former_number.push_back(step);
-    }
+    former_number.insert(former_number.end(), cluster.begin(), cluster.end());
   }
-  plan.steps = std::move(steps);
-  KeepInTiles(plan);
+  for (const SizedSteps& size : sizes) {
+    std::vector<Step> steps;
+    for (size_t step : former_number) steps.push_back(std::move(size.plan->steps[step]));
+    size.plan->steps = std::move(steps);
+    size.plan->tile_loops = loops;
+    KeepInTiles(*size.plan);
+  }
   return former_number;
 }
 

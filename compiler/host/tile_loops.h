@@ -7,6 +7,7 @@
 
 #include <vector>
 
+#include "absl/types/span.h"
 #include "compiler/host/kernel_emitter.h"
 #include "runtime/host/plan.h"
 
@@ -17,8 +18,13 @@ using Slices = std::vector<int64_t>;
 Slices SlicesOf(const LoopNest& nest, const KernelShape& shape);  // inputs, then outputs
 Slices SlicesOf(const Plan& plan, const Step& product, bool by_depth = false);
 
-// Fills plan.tile_loops, brings the steps of each together and makes temporaries that no other step uses its own.
-// slices: of each step, empty where it has no tiles. Returns the former number of each step.
-std::vector<size_t> FormTileLoops(Plan& plan, const std::vector<Slices>& slices);
+struct SizedSteps {
+  Plan* plan;
+  const std::vector<Slices>* slices;  // of each step, empty where it has no tiles
+};
+
+// Fills plan.tile_loops, brings the steps of each together and makes temporaries that no other step uses its own, alike
+// in plans of the same steps at several sizes, the largest last. Returns the former number of each step.
+std::vector<size_t> FormTileLoops(absl::Span<const SizedSteps> sizes);
 
 }  // namespace tpu::host

@@ -3,6 +3,7 @@
 Behind a PJRT plugin it works on padded values: there each step of a ladder of sizes has one.
 """
 
+import os
 import re
 import time
 
@@ -108,10 +109,34 @@ def test_one_program_serves_many_sizes(function):
     assert compiles <= (5 if function is joined else 3)  # whose roll is another program at the smallest sizes
 
 
-def test_scores_that_are_computed_again_at_some_sizes_are_not_at_all():
+def test_scores_that_are_computed_again_at_some_sizes_are_so_at_all():
     compiles, served = run_at(attention_and_gradients, (500, 700, 760, 900, 610, 1000), rtol=1e-4, atol=1e-5)
     assert served >= 3
     assert not EMBEDDED or compiles <= 3
+
+
+@one_program
+def test_scores_of_changing_sizes_are_never_all_in_memory():
+    program = """
+        import test_sizes, torch
+
+        def step(size):
+            x = test_sizes.values(4, 8, size, 8, device="tpu").requires_grad_()
+            y = torch.nn.functional.scaled_dot_product_attention(x, x * 0.5, x + 1, is_causal=True)
+            y.square().sum().backward()
+            x.grad.sum().item()
+            torch.tpu.wait_for_compiles()
+
+        for size in (300, 420, 333, 401, 290, 377, 415):
+            step(size)
+        served = torch.tpu.metrics()["sizes_served"]
+        torch.tpu.reset_peak_memory_stats()
+        step(411)
+        print(torch.tpu.metrics()["sizes_served"] - served, torch.tpu.max_memory_allocated())
+    """
+    served, most = map(int, run_python(program, {"PYTHONPATH": os.path.dirname(__file__)}).stdout.split())
+    assert served > 0
+    assert most < 4 * 8 * 411 * 411 * 4  # those of all heads
 
 
 def test_what_divides_some_sizes_is_not_taken_for_all():
