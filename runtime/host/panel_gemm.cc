@@ -25,14 +25,48 @@ constexpr int64_t kMostTiled = 4096;  // elements of the depth, of MultiplyTiles
 constexpr int64_t kHalfPanel = 16;
 constexpr int64_t kGatheredCols = 256;  // of B that is gathered, packed: every panel of A meets them in turn
 
-// Fewer than kRows rows or kCols columns: through copies that are padded.
+// The products of a tile of some columns, with as many registers for a row as those need.
+template <typename Kernel>
+struct ByVectors {
+  using Product = void (*)(int64_t depth, const float* a, int64_t lda, const float* b, float* c, int64_t ldc,
+                           bool accumulate);
+  static constexpr int64_t kLanes = Kernel::kLanes;
+  static_assert(Kernel::kCols <= 3 * kLanes);
+  static constexpr int kMost = Kernel::kCols / kLanes;
+  static Product Rows(int64_t cols) {
+    return cols <= kLanes       ? Kernel::template Rows<1>
+           : cols <= 2 * kLanes ? Kernel::template Rows<2>
+                                : Kernel::template Rows<kMost>;
+  }
+  static Product Columns(int64_t cols) {
+    return cols <= kLanes       ? Kernel::template Columns<1>
+           : cols <= 2 * kLanes ? Kernel::template Columns<2>
+                                : Kernel::template Columns<kMost>;
+  }
+  static Product Packed(int64_t cols) {
+    return cols <= kLanes       ? Kernel::template Packed<1>
+           : cols <= 2 * kLanes ? Kernel::template Packed<2>
+                                : Kernel::template Packed<kMost>;
+  }
+};
+
+// How many of the columns that are left make a panel. The last but one gives some to the last: the sums of one register
+// a row are too few to keep two units busy.
+template <typename Kernel>
+int64_t PanelWidth(int64_t left) {
+  constexpr int64_t kCols = Kernel::kCols, kLanes = Kernel::kLanes;
+  const int64_t width = std::min(kCols, left), after = left - width;
+  return kCols > 2 * kLanes && after > 0 && after <= kLanes ? width - kLanes : width;
+}
+
+// Fewer than kRows rows, or columns that are no whole vectors: through copies that are padded.
 template <typename Kernel>
 void MultiplyEdge(const GemmStep& g, int64_t depth, const float* a, const float* b, float* c, int64_t rows,
                   int64_t cols, bool accumulate, float* scratch) {
   constexpr int64_t kRows = Kernel::kRows, kCols = Kernel::kCols;
   alignas(64) float sums[kRows * kCols];
   Pack<kRows, 1>(a, g.lda, !g.trans_a, depth, rows, depth, scratch);
-  Kernel::Columns(depth, scratch, kRows, b, sums, kCols, false);
+  ByVectors<Kernel>::Columns(cols)(depth, scratch, kRows, b, sums, kCols, false);
   for (int64_t i = 0; i < rows; ++i) {
     for (int64_t j = 0; j < cols; ++j) {
       float& to = c[i * g.ldc + j];
@@ -61,14 +95,16 @@ void Multiply(const GemmStep& g, const float* a, const float* b, float* c, int64
   const int64_t cols = g.triangle == Triangle::kResultLower ? std::min(g.n, last) : g.n;
   const int64_t packed_depth = last_depth - first_depth;
   float* const packed = Scratch();
-  for (int64_t col = 0; col < cols; col += kCols) {
+  float* panel = packed;
+  for (int64_t col = 0, width = 0; col < cols; col += width, panel += kCols * packed_depth) {
+    width = PanelWidth<Kernel>(cols - col);
     const float* from = b + (g.trans_b ? col * g.ldb + first_depth : first_depth * g.ldb + col);
-    Pack<kCols, 1>(from, g.ldb, g.trans_b, packed_depth, std::min(kCols, cols - col), packed_depth,
-                   packed + col * packed_depth);
+    Pack<kCols, 1>(from, g.ldb, g.trans_b, packed_depth, width, packed_depth, panel);
   }
-  for (int64_t col = 0; col < cols; col += kCols) {
-    const float* const panel = packed + col * packed_depth;
-    const int64_t width = std::min(kCols, cols - col);
+  panel = packed;
+  for (int64_t col = 0, width = 0; col < cols; col += width, panel += kCols * packed_depth) {
+    width = PanelWidth<Kernel>(cols - col);
+    const auto by_rows = ByVectors<Kernel>::Rows(width), by_columns = ByVectors<Kernel>::Columns(width);
     for (int64_t i = row; i < last; i += kRows) {
       const int64_t height = std::min(kRows, last - i);
       if (g.triangle == Triangle::kResultLower && col >= i + height) continue;
@@ -81,12 +117,10 @@ void Multiply(const GemmStep& g, const float* a, const float* b, float* c, int64
         const bool add = g.accumulate || p > begin;
         const float* const left = a + (g.trans_a ? p * g.lda + i : i * g.lda + p);
         const float* const right = panel + (p - first_depth) * kCols;
-        if (height < kRows || width < kCols) {
+        if (height < kRows || width % Kernel::kLanes != 0) {
           MultiplyEdge<Kernel>(g, depth, left, right, to, height, width, add, packed + kMostPacked);
-        } else if (g.trans_a) {
-          Kernel::Columns(depth, left, g.lda, right, to, g.ldc, add);
         } else {
-          Kernel::Rows(depth, left, g.lda, right, to, g.ldc, add);
+          (g.trans_a ? by_columns : by_rows)(depth, left, g.lda, right, to, g.ldc, add);
         }
       }
     }
@@ -157,9 +191,11 @@ void MultiplyWhole(const GemmBlock& g, Out* c, int64_t ldc, bool accumulate) {
                        ? Ahead(left(row + rows, p), g.lda, g.trans_a, next_rows, depth, calls)
                        : Ahead(left(0, p + depth), g.lda, g.trans_a, std::min(kBlockRows, g.m), next_depth, calls);
         }
-        for (int64_t j = 0; j < cols; j += kCols) {
-          const int64_t width = std::min(kCols, cols - j), next_width = std::min(kCols, cols - j - width);
-          float* const panel = packed_b + j * words;
+        float* panel = packed_b;
+        for (int64_t j = 0, width = 0; j < cols; j += width, panel += kCols * words) {
+          width = PanelWidth<Kernel>(cols - j);
+          const int64_t next_width = std::min(kCols, cols - j - width);
+          const auto by_rows = ByVectors<Kernel>::Rows(width), packed = ByVectors<Kernel>::Packed(width);
           if (row == 0) Pack<kCols, kElements>(right(p, col + j), g.ldb, g.trans_b, depth, width, words, panel);
           if (row == 0 && next_width > 0) {
             next_b = Ahead(right(p, col + j + width), g.ldb, g.trans_b, depth, next_width, tiles);
@@ -171,15 +207,15 @@ void MultiplyWhole(const GemmBlock& g, Out* c, int64_t ldc, bool accumulate) {
             next_b.Fetch();
             Out* const to = c + (row + i) * ldc + col + j;
             const int64_t height = std::min(kRows, rows - i);
-            const bool summed_in_place = std::is_same_v<Out, float> && height == kRows && width == kCols;
+            const bool summed_in_place = std::is_same_v<Out, float> && height == kRows && width % Kernel::kLanes == 0;
             float* const tile = summed_in_place ? reinterpret_cast<float*>(to) : edge;
             const int64_t stride = summed_in_place ? ldc : kCols;
             const bool sum = summed_in_place && add;
             if (in_place && height == kRows) {
               const float* const rows_of_a = reinterpret_cast<const float*>(left(row + i, p));
-              Kernel::Rows(words, rows_of_a, g.lda / kElements, panel, tile, stride, sum);
+              by_rows(words, rows_of_a, g.lda / kElements, panel, tile, stride, sum);
             } else {
-              Kernel::Packed(words, packed_a + i * words, panel, tile, stride, sum);
+              packed(words, packed_a + i * words, kRows, panel, tile, stride, sum);
             }
             if (!summed_in_place) Kernel::Put(edge, kCols, height, width, to, ldc, add);
           }

@@ -26,8 +26,9 @@ constexpr int64_t kLineWords = 16;  // of a cache line
 
 TPU_INLINE void Prefetch(const void* line) { _mm_prefetch(static_cast<const char*>(line), _MM_HINT_T0); }
 
-// A kernel: c[kRows x kCols] (+)= sum over p of a[i * row_stride + p * depth_stride] * b[p * kCols + j]. Rows, Columns
-// and Packed are the same where strides are known, and so the addressing.
+// A kernel: c[kRows x kCols] (+)= sum over p of a[i * row_stride + p * depth_stride] * b[p * kCols + j], of as many
+// columns as kVectors registers have. Rows, Columns and Packed are the same where strides are known, and so the
+// addressing.
 // Written for each instruction set: a function's target can't depend on a template's argument.
 struct Avx2 {
   static constexpr int64_t kLanes = 8;
@@ -77,13 +78,15 @@ struct Avx2 {
   TPU_AVX2 static TPU_INLINE auto Where(const float* from, const int32_t* offsets) {
     return [=](int64_t p) TPU_AVX2 { return from + offsets[p]; };
   }
+  template <int kVectors>
   TPU_AVX2 static void Rows(int64_t depth, const float* a, int64_t lda, const float* b, float* c, int64_t ldc,
                             bool accumulate) {
-    Multiply<3>(depth, Every(a, 1), lda, Every(b, kCols), c, ldc, accumulate);
+    Multiply<kVectors>(depth, Every(a, 1), lda, Every(b, kCols), c, ldc, accumulate);
   }
+  template <int kVectors>
   TPU_AVX2 static void Columns(int64_t depth, const float* a, int64_t lda, const float* b, float* c, int64_t ldc,
                                bool accumulate) {
-    Multiply<3>(depth, Every(a, lda), 1, Every(b, kCols), c, ldc, accumulate);
+    Multiply<kVectors>(depth, Every(a, lda), 1, Every(b, kCols), c, ldc, accumulate);
   }
   // A's columns are where `depths` says, B's rows where `rows` does.
   template <int kVectors>
@@ -151,13 +154,15 @@ struct Avx512 {
   TPU_AVX512 static TPU_INLINE auto Where(const float* from, const int32_t* offsets) {
     return [=](int64_t p) TPU_AVX512 { return from + offsets[p]; };
   }
+  template <int kVectors>
   TPU_AVX512 static void Rows(int64_t depth, const float* a, int64_t lda, const float* b, float* c, int64_t ldc,
                               bool accumulate) {
-    Multiply<2>(depth, Every(a, 1), lda, Every(b, kCols), c, ldc, accumulate);
+    Multiply<kVectors>(depth, Every(a, 1), lda, Every(b, kCols), c, ldc, accumulate);
   }
+  template <int kVectors>
   TPU_AVX512 static void Columns(int64_t depth, const float* a, int64_t lda, const float* b, float* c, int64_t ldc,
                                  bool accumulate) {
-    Multiply<2>(depth, Every(a, lda), 1, Every(b, kCols), c, ldc, accumulate);
+    Multiply<kVectors>(depth, Every(a, lda), 1, Every(b, kCols), c, ldc, accumulate);
   }
   // A's columns are where `depths` says, B's rows where `rows` does.
   template <int kVectors>
@@ -237,17 +242,17 @@ TPU_AVX512 inline void PackPairs(const BFloat16* from, int64_t stride, int64_t w
 }
 
 // A panel of `words` of kElements each: out[p * kWidth + j]; zeros beyond `width` and `depth`. `along_depth`: element
-// (p, j) is from[j * stride + p], else from[p * stride + j].
+// (p, j) is from[j * stride + p], else from[p * stride + j]. Whole vectors beyond `width` may hold anything.
 template <int64_t kWidth, int64_t kElements, typename T>
 TPU_AVX2 void Pack(const T* from, int64_t stride, bool along_depth, int64_t depth, int64_t width, int64_t words,
                    float* out) {
   const int64_t whole = depth / kElements;
-  const bool by_eights = kWidth % 8 == 0 && width == kWidth;
+  const bool by_eights = kWidth % 8 == 0 && width % 8 == 0;
   int64_t p = 0;
   if (by_eights && along_depth) {
     // A cache line of each row at once: where rows are a power of two apart, it would be gone by the next time.
     for (; p + 8 <= whole; p += kLineWords) {
-      for (int64_t part = 0; part < kWidth; part += 8) {
+      for (int64_t part = 0; part < width; part += 8) {
         for (int64_t q = p; q + 8 <= std::min(whole, p + kLineWords); q += 8) {
           __m256 r[8];
 #pragma GCC unroll 8
@@ -263,12 +268,14 @@ TPU_AVX2 void Pack(const T* from, int64_t stride, bool along_depth, int64_t dept
     p = whole / 8 * 8;
   } else if (by_eights) {
     if constexpr (kElements == 2 && kWidth == 32) {
-      PackPairs(from, stride, whole, out);
-      p = whole;
+      if (width == kWidth) {
+        PackPairs(from, stride, whole, out);
+        p = whole;
+      }
     }
     for (; p < whole; ++p) {
 #pragma GCC unroll 4
-      for (int64_t part = 0; part < kWidth; part += 8) {
+      for (int64_t part = 0; part < kWidth && part < width; part += 8) {
         if (part % kLineWords == 0) Prefetch(from + kWidth + p * stride + part);
         _mm256_store_ps(out + p * kWidth + part, ColumnWords<kElements>(from + part, stride, p));
       }
@@ -433,8 +440,10 @@ struct Block : Kernel {
                        float* out) {
     Pack<kRows, kElements>(from, stride, along_depth, depth, rows, words, out);
   }
-  static void Packed(int64_t depth, const float* a, const float* b, float* c, int64_t ldc, bool accumulate) {
-    Kernel::Columns(depth, a, kRows, b, c, ldc, accumulate);
+  template <int kVectors>
+  static void Packed(int64_t depth, const float* a, int64_t /*lda*/, const float* b, float* c, int64_t ldc,
+                     bool accumulate) {
+    Kernel::template Columns<kVectors>(depth, a, kRows, b, c, ldc, accumulate);
   }
   template <typename Out>
   static void Put(const float* sums, int64_t stride, int64_t rows, int64_t cols, Out* to, int64_t ldc, bool add) {

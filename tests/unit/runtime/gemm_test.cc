@@ -131,8 +131,9 @@ void Compare(GemmStep g, bool padded = true) {
 
 template <typename T, typename Out = T>
 void CompareMany() {
-  const int64_t shapes[][3] = {{1, 1, 1},   {3, 5, 7},    {1, 300, 40}, {200, 1, 33}, {1, 70, 1},
-                               {65, 33, 0}, {64, 64, 20}, {70, 7, 50},  {33, 10, 3}};
+  const int64_t shapes[][3] = {{1, 1, 1},    {3, 5, 7},    {1, 300, 40}, {200, 1, 33}, {1, 70, 1},
+                               {65, 33, 0},  {64, 64, 20}, {70, 7, 50},  {33, 10, 3},  {64, 32, 32},
+                               {20, 32, 40}, {33, 56, 64}, {19, 88, 33}};
   for (const auto& [m, n, k] : shapes) {
     for (int flags = 0; flags < 8; ++flags) {
       GemmStep g;
@@ -335,8 +336,8 @@ TEST(Gemm, LongSumsOfFewRowsAreAccurate) {
 }
 
 TEST(Gemm, Triangles) {
-  const int64_t shapes[][3] = {{256, 256, 64}, {200, 130, 150}, {100, 300, 250}, {300, 70, 90},
-                               {7, 16, 5},     {800, 20, 400},  {800, 400, 20}};
+  const int64_t shapes[][3] = {{256, 256, 64}, {200, 130, 150}, {100, 300, 250}, {300, 70, 90}, {7, 16, 5},
+                               {800, 20, 400}, {800, 400, 20},  {64, 64, 64},    {40, 56, 72},  {50, 40, 32}};
   for (const auto& [m, n, k] : shapes) {
     for (int flags = 0; flags < 8; ++flags) {
       for (Triangle triangle : {Triangle::kResultLower, Triangle::kLhsLower, Triangle::kLhsUpper}) {
