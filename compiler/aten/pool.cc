@@ -126,10 +126,29 @@ Lowering AvgPool(size_t n) {
   };
 }
 
-// The sum, for each input position, of what the windows that hold it carry: dy spread out by the stride, then windows
-// of the same size over it.
+// Each slice along d, `times` times.
+Tensor Repeat(Tensor x, int64_t d, int64_t times) {
+  Shape spread(x.dims()), along, merged(x.dims());
+  spread.insert(spread.begin() + d + 1, times);
+  for (int64_t k = 0; k < x.rank(); ++k) along.push_back(k <= d ? k : k + 1);
+  merged[d] *= times;
+  return ir::Reshape(ir::BroadcastAlong(x, spread, along), merged);
+}
+
+// The sum, for each input position, of what the windows that hold it carry. That is one window, or none, where they lie
+// side by side; else dy is spread out by the stride, with windows of the same size over it.
 Tensor SpreadBack(Tensor dy, const ir::Window& w, Ints x) {
   size_t n = w.window.size(), lead = x.size() - n;
+  bool apart = true;
+  for (size_t i = 0; i < n; ++i) apart &= w.strides[i] == w.window[i] || dy.size(lead + i) == 1;
+  for (size_t i = 0; apart && i < n; ++i) {
+    const int64_t d = lead + i, covered = dy.size(d) * w.window[i], last = std::min(w.low[i] + x[d], covered);
+    Shape high(x.size(), 0);
+    high[d] = w.low[i] + x[d] - last;
+    dy = ir::SliceDim(Repeat(dy, d, w.window[i]), d, w.low[i], last);
+    if (high[d] > 0) dy = ir::Pad(dy, 0, Shape(x.size(), 0), high);
+  }
+  if (apart) return dy;
   Shape low(x.size(), 0), high(x.size(), 0), interior(x.size(), 0);
   for (size_t i = 0; i < n; ++i) {
     int64_t reach = w.window[i] - 1, size = x[lead + i];
@@ -236,12 +255,7 @@ Lowering AdaptiveAvgPoolBackward(size_t n) {  // (dy, x)
       int64_t in = c.result_dims()[lead + i], out = dy.size(lead + i);
       if (out == 0 || in == 0) return Result::Decline();
       if (in % out == 0) {
-        Shape spread(dy.dims()), along, merged(dy.dims());
-        spread.insert(spread.begin() + lead + i + 1, in / out);
-        for (int64_t d = 0; d < dy.rank(); ++d) along.push_back(d <= int64_t(lead + i) ? d : d + 1);
-        merged[lead + i] = in;
-        const int64_t shared_by = in / out;
-        dy = ir::Reshape(ir::BroadcastAlong(dy / static_cast<double>(shared_by), spread, along), merged);
+        dy = Repeat(dy / static_cast<double>(in / out), lead + i, in / out);
       } else if (IsTooLong(in, out)) {
         return Result::Decline();
       } else {
