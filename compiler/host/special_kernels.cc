@@ -388,23 +388,39 @@ KernelShape Special::Scan() {
   auto fold = static_cast<ElementOps::Fold>(op.getKind());
   const bool extremum = mlir::isa<mlir::FloatType>(element) && !wide;
   int lanes = inner % 8 == 0 ? 8 : 1;
+  // Along a row by runs of neighbours, each run's own totals first: one operation a run waits for the run before. The
+  // totals are the same in any order, to f64's last places where they are of narrower floats, and never overflow there.
+  const int run = inner == 1 && !extremum && !element.isF64() ? 4 : 1;
   KernelShape shape;
   shape.rows = outer * (inner / lanes);
-  shape.grain = GrainFor(tuning_, static_cast<double>(size * lanes), shape.rows);
+  shape.grain = GrainFor(tuning_, static_cast<double>(size * lanes) / run, shape.rows);
   Value* slot = EntryAlloca(ops_.RegisterType(running, lanes));
   For(begin(), end(), 1, [&](Value* item) {
     Value* column = b_.CreateMul(b_.CreateURem(item, I64(inner / lanes)), I64(lanes));
     Value* start = b_.CreateAdd(b_.CreateMul(b_.CreateUDiv(item, I64(inner / lanes)), I64(size * inner)), column);
     b_.CreateAlignedStore(ops_.Identity(fold, running, lanes), slot, llvm::Align(8));
-    For(I64(0), I64(size), 1, [&](Value* i) {
-      Value* at = b_.CreateAdd(start, b_.CreateMul(i, I64(inner)));
-      Value* x = ops_.Convert(element, running, ops_.Load(element, At(pointers_[0], element, at), lanes));
-      Value* total = b_.CreateAlignedLoad(ops_.RegisterType(running, lanes), slot, llvm::Align(8));
-      total = extremum ? LastExtremum(op.getKind() == ir::ReduceKind::max, total, x)
-                       : ops_.Combine(fold, running, total, x);
-      b_.CreateAlignedStore(total, slot, llvm::Align(8));
-      ops_.Store(element, ops_.Convert(running, element, total), At(pointers_[1], element, at), false);
-    });
+    const auto scan = [&](Value* from, Value* to, int width) {
+      For(from, to, width, [&](Value* i) {
+        Value* at = b_.CreateAdd(start, b_.CreateMul(i, I64(inner)));
+        Value* x = ops_.Load(element, At(pointers_[0], element, at), std::max(lanes, width));
+        x = ops_.Convert(element, running, x);
+        Value* total = b_.CreateAlignedLoad(ops_.RegisterType(running, lanes), slot, llvm::Align(8));
+        for (int shift = 1; shift < width; shift *= 2) {
+          llvm::SmallVector<int> earlier;
+          for (int lane = 0; lane < width; ++lane) earlier.push_back(lane < shift ? lane : width + lane - shift);
+          x = ops_.Combine(fold, running, b_.CreateShuffleVector(ops_.Identity(fold, running, width), x, earlier), x);
+        }
+        Value* totals = extremum
+                            ? LastExtremum(op.getKind() == ir::ReduceKind::max, total, x)
+                            : ops_.Combine(fold, running, width > 1 ? b_.CreateVectorSplat(width, total) : total, x);
+        if (width > 1) total = ops_.Combine(fold, running, total, b_.CreateExtractElement(x, width - 1));
+        b_.CreateAlignedStore(width > 1 ? total : totals, slot, llvm::Align(8));
+        ops_.Store(element, ops_.Convert(running, element, totals), At(pointers_[1], element, at), false);
+      });
+    };
+    Value* const whole = b_.CreateAnd(I64(size), b_.getInt64(-run));
+    if (run > 1) scan(I64(0), whole, run);
+    scan(run > 1 ? whole : I64(0), I64(size), 1);
   });
   Finish(false);
   return shape;
