@@ -4,7 +4,7 @@
 #include <array>
 #include <functional>
 
-#include "compiler/host/nest_values.h"
+#include "compiler/host/nest_loops.h"
 #include "compiler/host/object_code.h"
 #include "compiler/host/vector_library.h"
 #include "compiler/ir/dialect.h"
@@ -18,19 +18,24 @@ using Kind = NestNode::Kind;
 
 constexpr int64_t kScratchBytes = 256 << 10;  // of a row, kept on the stack between passes
 constexpr int64_t kBlock = 4096;              // elements of the innermost kept loop that make an item
+constexpr int64_t kBlockUnit = 64;            // blocks are multiples of it
 constexpr int64_t kColumnBlock = 512;         // the same where accumulators are kept for each
 constexpr int64_t kTiledBlock = 8;            // no more lines than one set of the L1 cache holds
 constexpr int64_t kSquare = 8;                // is transposed in registers
+constexpr int64_t kMostWoven = 4;             // positions of an innermost loop that vectors are woven for
+constexpr int64_t kLeastAround = 8;           // of the loop around it
+constexpr size_t kMostWovenNodes = 64;        // are written for each of its positions
 
-class Emitter : private NestValues {
+class Emitter : private NestLoops {
  public:
   Emitter(LoopNest nest, llvm::Module& module, const Tuning& tuning, KernelNumbers& numbers)
-      : NestValues(std::move(nest), module, tuning.prefetch, numbers), tuning_(tuning), tile_(tuning.tile) {}
+      : NestLoops(std::move(nest), module, tuning, numbers), tuning_(tuning) {}
 
   KernelShape Emit();
 
  private:
   // --- the plan ---
+  void ChooseLanes();
   void ChooseWidth();
   void ChooseScratch();
   bool HeavyBelow(int node, llvm::DenseSet<int>& light);
@@ -38,32 +43,31 @@ class Emitter : private NestValues {
   std::vector<int> RootsOf(int phase) const;
 
   // --- loops ---
-  std::vector<int> WidthsFor(int64_t count) const;
-  void InnerLoop(Value* begin, Value* end, int64_t count, const std::function<void()>& body);
-  void ReducedLoops(size_t from, const std::function<void()>& innermost);
-  void Hoist(llvm::ArrayRef<int> roots);
-  void SetOuterLoops(Value* item);
   int FindTiledLoop() const;
   void TiledItem(Value* begin, Value* end);
   bool IsTurned(const NestNode& node) const;
   void TurnedSquare(Value* from, Value* top);
-  // Of the innermost loop, as far as it is known: -1 where it differs among the sizes that the code serves.
-  int64_t InnerCount() const { return nest_.loops.back().most ? -1 : nest_.loops.back().size; }
-  int64_t ItemsOf(size_t loop) const {
-    return static_cast<int>(loop) == tiled_ ? (nest_.loops[loop].size + tile_ - 1) / tile_ : nest_.loops[loop].size;
-  }
 
   // --- kinds of nests ---
   void RowItem();
   void RowPass(int phase);
+  void WovenItem(Value* begin, Value* end, int64_t count);
   void BlockItem(Value* begin, Value* end, int64_t count);
   void BlockPass(int phase, Value* begin, Value* end, int64_t count);
 
   const Tuning tuning_;
-  const int64_t tile_;
-  int max_width_ = 1;
-  int tiled_ = -1;  // a kept loop of which an item covers tile_ positions
 };
+
+// Vectors along a loop of two, three or four positions would be as short: they lie along the loop around it, then, and
+// those of its positions are woven together where they are stored.
+void Emitter::ChooseLanes() {
+  const size_t count = nest_.loops.size();
+  if (nest_.has_reduce || count < 2 || nest_.nodes.size() > kMostWovenNodes) return;
+  const Loop &inner = nest_.loops[count - 1], &around = nest_.loops[count - 2];
+  if (inner.most || around.most || inner.size < 2 || inner.size > kMostWoven || around.size < kLeastAround) return;
+  const auto chooses = [&](const NestNode& node) { return node.kind == Kind::kChoose; };  // one part for all lanes
+  nest_.woven = llvm::none_of(nest_.nodes, chooses);
+}
 
 void Emitter::ChooseWidth() {
   int heavy = 0, widest = 1;
@@ -80,7 +84,7 @@ void Emitter::ChooseWidth() {
   }
   int lanes = std::max(VectorBits() / 32, 4);
   max_width_ = calls ? 4 : gathers ? 8 : widest == 8 ? lanes : heavy > 0 ? 2 * lanes : tuning_.registers * lanes;
-  if (heavy > 0 && widest == 8) max_width_ = lanes;
+  if ((heavy > 0 && widest == 8) || nest_.woven) max_width_ = std::min(max_width_, lanes);
   const int64_t inner = nest_.loops.empty() ? 1 : InnerCount();
   while (inner >= 0 && max_width_ > 1 && max_width_ > inner) max_width_ /= 2;
 }
@@ -137,85 +141,6 @@ void Emitter::ChooseScratch() {
   if (bytes > kScratchBytes) scratch_.clear();
   for (auto& [node, slot] : scratch_) {
     slot = EntryAlloca(ops_.RegisterType(nest_.nodes[node].type, 1), length + max_width_);
-  }
-}
-
-// The vector widths that together cover `count` positions (-1: any number of them).
-std::vector<int> Emitter::WidthsFor(int64_t count) const {
-  std::vector<int> widths;
-  for (int width = max_width_; width >= 1 && count != 0; width = width > 8 ? 8 : width > 1 ? 1 : 0) {
-    if (count != -1 && count < width) continue;
-    widths.push_back(width);
-    if (count != -1) count %= width;
-  }
-  return widths;
-}
-
-// Runs `body` over [begin, end) of the innermost loop by full vectors, then narrower ones for what is left. count: the
-// length, or one that leaves the same remainders, or -1.
-void Emitter::InnerLoop(Value* begin, Value* end, int64_t count, const std::function<void()>& body) {
-  Value* from = begin;
-  for (int width : WidthsFor(count)) {
-    Value* to = width == 1 ? end : b_.CreateSub(end, b_.CreateAnd(b_.CreateSub(end, from), I64(width - 1)));
-    width_ = width;
-    For(from, to, width, [&](Value* position) {
-      position_.back() = position;
-      body();
-    });
-    from = to;
-  }
-  width_ = 1;
-}
-
-void Emitter::ReducedLoops(size_t from, const std::function<void()>& innermost) {
-  size_t next = from;
-  bool inner = nest_.inner_reduced();
-  while (next < nest_.loops.size() && !nest_.loops[next].reduced) ++next;
-  if (next == nest_.loops.size() || (inner && next + 1 == nest_.loops.size())) return innermost();
-  For(I64(0), I64(nest_.loops[next].size), 1, [&](Value* position) {
-    position_[next] = position;
-    ReducedLoops(next + 1, innermost);
-  });
-}
-
-// Computes what `roots` need and is the same for the whole innermost loop, before that loop.
-void Emitter::Hoist(llvm::ArrayRef<int> roots) {
-  std::vector<int> needed, symbols;
-  llvm::DenseSet<int> seen, seen_symbols;
-  std::function<void(int)> visit;
-  std::function<void(const Expr&)> visit_index = [&](const Expr& e) {
-    for (auto [id, c] : e.terms) {
-      const Symbol& symbol = nest_.symbols[id];
-      if (symbol.kind == Symbol::Kind::kLoop || !seen_symbols.insert(id).second) continue;
-      if (symbol.kind == Symbol::Kind::kNode) visit(symbol.node);
-      visit_index(symbol.of);
-      if (!nest_.IsVector(symbol.loops)) symbols.push_back(id);
-    }
-  };
-  visit = [&](int id) {
-    if (!seen.insert(id).second) return;
-    const NestNode& node = nest_.nodes[id];
-    bool known = node.kind == Kind::kReduce || (scratch_.count(id) && node.phase < pass_);
-    if (!known) {
-      if (node.kind != Kind::kChoose) llvm::for_each(node.operands, visit);
-      visit_index(node.index);
-    }
-    if (!nest_.IsVector(node.loops) && node.kind != Kind::kConstant) needed.push_back(id);
-  };
-  for (int root : roots) visit(root);
-  width_ = 1;
-  for (int id : needed) Get(id);
-  for (int id : symbols) SymbolValue(id, false);
-}
-
-void Emitter::SetOuterLoops(Value* item) {
-  size_t last = nest_.loops.size() - (nest_.inner_reduced() || nest_.loops.empty() ? 0 : 1);
-  for (size_t i = last; i-- > 0;) {
-    if (nest_.loops[i].reduced) continue;
-    bool outermost = true;
-    for (size_t j = 0; j < i; ++j) outermost &= nest_.loops[j].reduced;
-    position_[i] = outermost ? item : b_.CreateURem(item, I64(ItemsOf(i)));
-    if (!outermost) item = b_.CreateUDiv(item, I64(ItemsOf(i)));
   }
 }
 
@@ -378,6 +303,33 @@ void Emitter::BlockPass(int phase, Value* begin, Value* end, int64_t count) {
   });
 }
 
+// [begin, end) of the vectors' loop, by all positions of the innermost one.
+void Emitter::WovenItem(Value* begin, Value* end, int64_t count) {
+  pass_ = 0;
+  const std::vector<int> roots = RootsOf(0);
+  std::vector<Scope> known(nest_.loops.back().size);  // at each position, for all lanes
+  const auto at_each = [&](llvm::function_ref<void()> what) {
+    for (size_t i = 0; i < known.size(); ++i) {
+      position_.back() = b_.getInt64(i);
+      scopes_.push_back(known[i]);
+      what();
+      std::swap(known[i], scopes_.back());
+      scopes_.pop_back();
+    }
+    position_.back() = b_.getInt64(0);
+  };
+  at_each([&] { Hoist(roots); });
+  InnerLoop(begin, end, count, [&] {
+    const std::vector<Scope> before = known;
+    std::vector<std::vector<Value*>> values(nest_.outputs.size());
+    at_each([&] {
+      for (size_t i = 0; i < values.size(); ++i) values[i].push_back(GetLanes(nest_.outputs[i].node));
+    });
+    known = before;
+    for (size_t i = 0; i < values.size(); ++i) StoreOutput(i, Weave(values[i]));
+  });
+}
+
 void Emitter::BlockItem(Value* begin, Value* end, int64_t count) {
   block_begin_ = begin;
   for (int phase = 0; phase <= nest_.phases; ++phase) BlockPass(phase, begin, end, count);
@@ -483,20 +435,23 @@ void Emitter::TiledItem(Value* begin, Value* end) {
 }
 
 KernelShape Emitter::Emit() {
+  ChooseLanes();
   ChooseWidth();
   position_.assign(nest_.loops.size(), I64(0));
   scopes_.emplace_back();
   ChooseScratch();
 
   bool blocks = !nest_.inner_reduced() && !nest_.loops.empty();
-  int64_t inner = blocks ? nest_.loops.back().size : 1;
-  if (blocks && !nest_.has_reduce && tile_ > 0) tiled_ = FindTiledLoop();
+  const size_t items = blocks ? nest_.lane_loop() : nest_.loops.size();  // are of the loops before
+  int64_t inner = blocks ? nest_.loops[items].size : 1;
+  const int64_t woven = nest_.woven ? nest_.loops.back().size : 1;
+  if (blocks && !nest_.woven && !nest_.has_reduce && tile_ > 0) tiled_ = FindTiledLoop();
   if (tiled_ >= 0) prefetch_ = 0;
   int64_t outer = 1;
-  for (size_t i = 0; i + (blocks ? 1 : 0) < nest_.loops.size(); ++i) outer *= nest_.loops[i].reduced ? 1 : ItemsOf(i);
+  for (size_t i = 0; i < items; ++i) outer *= nest_.loops[i].reduced ? 1 : ItemsOf(i);
   int64_t block = inner;
   if (blocks) {
-    int64_t most = nest_.has_reduce ? kColumnBlock : kBlock;
+    int64_t most = nest_.has_reduce ? kColumnBlock : kBlock / woven / kBlockUnit * kBlockUnit;
     const bool varies = llvm::any_of(nest_.loops, [](const Loop& loop) { return loop.most.has_value(); });
     if (nest_.has_reduce && !varies && outer * ((inner + most - 1) / most) < 16) most = std::max<int64_t>(64, most / 4);
     if (inner > most || InnerCount() < 0) block = most;
@@ -505,7 +460,7 @@ KernelShape Emitter::Emit() {
     bool in_place = llvm::any_of(nest_.nodes, [&](const NestNode& node) {
       return node.kind == Kind::kLoad && node.index == index && begins_[node.input] == 0;
     });
-    const bool in_vectors = inner % 64 == 0 && max_width_ >= 8;
+    const bool in_vectors = inner % kBlockUnit == 0 && max_width_ >= 8;
     for (size_t i = 0; i < nest_.outputs.size(); ++i) {
       // By the bytes of each alone, as what is smaller may lie anywhere (FindPlaces in plan_builder.cc).
       const int64_t bytes = ElementOps::BytesOf(nest_.nodes[nest_.outputs[i].node].type);
@@ -522,29 +477,25 @@ KernelShape Emitter::Emit() {
   }
   KernelShape shape;
   shape.rows = outer;
-  shape.row = blocks ? inner : 1;
-  shape.block = blocks ? std::max<int64_t>(block, 1) : 1;
+  shape.woven = woven;
+  shape.row = blocks ? inner * woven : 1;
+  shape.block = blocks ? std::max<int64_t>(block, 1) * woven : 1;
   shape.row_major = tiled_ < 0;
   const bool whole_rows = shape.row <= shape.block && !(blocks && InnerCount() < 0);
-  For(begin(), end(), 1, [&](Value* item) {
-    if (nest_.loops.empty()) {
-      return StoreOutputs([](const NestOutput&) { return true; });
-    }
-    if (!blocks) {
-      SetOuterLoops(item);
-      return RowItem();
-    }
-    Value *from = I64(0), *to = I64(inner);
-    if (whole_rows) {
-      SetOuterLoops(item);
-    } else {
-      Value* per_row = b_.CreateUDiv(b_.CreateAdd(to, I64(block - 1)), I64(block));
-      SetOuterLoops(b_.CreateUDiv(item, per_row));
-      from = b_.CreateMul(b_.CreateURem(item, per_row), I64(block));
+  Value* const row_end = I64(inner);
+  Value* row_blocks = nullptr;
+  if (!whole_rows) row_blocks = b_.CreateUDiv(b_.CreateAdd(row_end, I64(block - 1)), I64(block));
+  EachItem(row_blocks, [&](Value* at) {
+    if (nest_.loops.empty()) return StoreOutputs([](const NestOutput&) { return true; });
+    if (!blocks) return RowItem();
+    Value *from = I64(0), *to = row_end;
+    if (!whole_rows) {
+      from = b_.CreateMul(at, I64(block));
       to = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b_.CreateAdd(from, I64(block)), to);
     }
     const bool known = InnerCount() >= 0 && inner % max_width_ == 0 && block % max_width_ == 0;
     const int64_t count = whole_rows ? inner : known ? max_width_ : -1;
+    if (nest_.woven) return WovenItem(from, to, count);
     if (tiled_ < 0) return BlockItem(from, to, count);
     TiledItem(from, to);
   });

@@ -20,6 +20,7 @@ constexpr int64_t kNonTemporalBytes = 24 << 20;
 struct KernelShape {
   // Items are blocks of so many positions of a row: of the innermost kept loop, where it is the innermost loop of all.
   int64_t rows = 1, row = 1, block = 1;
+  int64_t woven = 1;       // of these, the innermost loop's where it is short: rows are of it and the loop around it
   bool row_major = false;  // items are numbered row-major over the kept loops
   int64_t grain = 1;       // items that are worth a task of their own
 };

@@ -64,12 +64,19 @@ Value* KernelFrame::EntryAlloca(llvm::Type* type, int64_t count) {
   return slot;
 }
 
-void KernelFrame::For(Value* begin, Value* end, int64_t step, const Body& body) {
+void KernelFrame::For(Value* begin, Value* end, int64_t step, const Body& body, llvm::function_ref<void()> enter) {
   llvm::LLVMContext& context = module_.getContext();
   auto* before = b_.GetInsertBlock();
   auto* loop = llvm::BasicBlock::Create(context, "loop", function_);
   auto* after = llvm::BasicBlock::Create(context, "after", function_);
-  b_.CreateCondBr(b_.CreateICmpSLT(begin, end), loop, after);
+  auto* entered = enter ? llvm::BasicBlock::Create(context, "enter", function_, loop) : loop;
+  b_.CreateCondBr(b_.CreateICmpSLT(begin, end), entered, after);
+  if (enter) {
+    b_.SetInsertPoint(entered);
+    enter();
+    before = b_.GetInsertBlock();
+    b_.CreateBr(loop);
+  }
   b_.SetInsertPoint(loop);
   llvm::PHINode* position = b_.CreatePHI(b_.getInt64Ty(), 2);
   position->addIncoming(begin, before);

@@ -33,8 +33,9 @@ class KernelFrame {
 
  protected:
   using Body = std::function<void(llvm::Value* position)>;
-  // for (position = begin; position < end; position += step)
-  void For(llvm::Value* begin, llvm::Value* end, int64_t step, const Body& body);
+  // for (position = begin; position < end; position += step). What `enter` writes runs once, before the first position.
+  void For(llvm::Value* begin, llvm::Value* end, int64_t step, const Body& body,
+           llvm::function_ref<void()> enter = nullptr);
   // Stores the error code if there is one, and returns.
   void Finish(bool fence);
   llvm::Value* EntryAlloca(llvm::Type* type, int64_t count = 1);

@@ -144,15 +144,24 @@ class Analysis {
     nest_.symbols.push_back(symbol);
     return Term(static_cast<int>(nest_.symbols.size()) - 1, size);
   }
+  bool IsWithin(const Expr& e, int64_t size) const {
+    int64_t low = e.constant, high = e.constant;
+    for (auto [symbol, c] : e.terms) (c > 0 ? high : low) += c * (nest_.symbols[symbol].size - 1);
+    return low >= 0 && high < size;
+  }
   Expr Clamp(const Expr& e, int64_t size) { return size <= 1 ? Expr() : Derived(Symbol::Kind::kClamp, e, 0, size); }
+  // The node as an index into `size` elements; unchecked where all that it may be is known to be one.
   Expr NodeSymbol(int node, int64_t size) {
+    const NestNode& index = nest_.nodes[node];
+    const auto known = index.kind == NestNode::Kind::kLoad ? KnownElements(nest_.inputs[index.input]) : nullptr;
+    const auto in_range = [&](const llvm::APInt& i) { return i.getSExtValue() >= 0 && i.getSExtValue() < size; };
     Symbol symbol;
     symbol.kind = Symbol::Kind::kNode;
     symbol.node = node;
     symbol.size = std::max<int64_t>(size, 2);  // kept as a symbol even when only 0 is valid: the check must happen
-    symbol.a = size;
-    symbol.Include(nest_.nodes[node]);
-    symbol.checked = true;
+    symbol.a = known && llvm::all_of(known.getValues<llvm::APInt>(), in_range) ? 0 : size;
+    symbol.Include(index);
+    symbol.checked = symbol.a != 0;
     nest_.symbols.push_back(symbol);
     return Term(static_cast<int>(nest_.symbols.size()) - 1, symbol.size);
   }
@@ -193,6 +202,7 @@ class Analysis {
   // `value`, found at an index that is read: checked also where it doesn't matter, as all values are one.
   int Checked(const Expr& index, int value, int64_t size) {
     if (failed_ || split_) return 0;
+    if (!nest_.symbols[index.terms[0].first].checked) return value;
     const mlir::Type type = nest_.nodes[value].type;
     const auto reads_at = [&](auto term) { return term.first == index.terms[0].first; };
     if (llvm::any_of(nest_.nodes[value].index.terms, reads_at)) return value;
@@ -229,7 +239,8 @@ class Analysis {
   int EvalPad(ir::PadOp op, const Expr& e);
   int EvalConcat(ir::ConcatOp op, const Expr& e);
   int EvalUpdateSlice(ir::UpdateSliceOp op, const Expr& e);
-  int EvalIota(ir::IotaOp op, const Expr& e);
+  Expr PositionOf(ir::IotaOp op, const Expr& e);
+  std::optional<Expr> LinearOf(mlir::Value index, const Expr& e);
   int EvalTake(ir::TakeOp op, const Expr& e);
   int EvalTakeAlong(ir::TakeAlongOp op, const Expr& e);
   int EvalReduce(mlir::Operation* op, const Expr& e);
@@ -260,7 +271,9 @@ int Analysis::EvalNew(mlir::Value v, const Expr& e) {
       .Case<ir::PadOp>([&](auto o) { return EvalPad(o, e); })
       .Case<ir::ConcatOp>([&](auto o) { return EvalConcat(o, e); })
       .Case<ir::UpdateSliceOp>([&](auto o) { return EvalUpdateSlice(o, e); })
-      .Case<ir::IotaOp>([&](auto o) { return EvalIota(o, e); })
+      .Case<ir::IotaOp>([&](auto o) {
+        return Add({.kind = NestNode::Kind::kIndex, .type = ElementOf(v), .index = PositionOf(o, e)});
+      })
       .Case<ir::TakeOp>([&](auto o) { return EvalTake(o, e); })
       .Case<ir::TakeAlongOp>([&](auto o) { return EvalTakeAlong(o, e); })
       .Case<ir::ReduceOp, ir::ArgReduceOp>([&](auto o) { return EvalReduce(o, e); })
@@ -427,16 +440,29 @@ int Analysis::EvalUpdateSlice(ir::UpdateSliceOp op, const Expr& e) {
   return Combine(NestNode::Kind::kSelect, ElementOf(op.getResult()), {guard, updated, kept});
 }
 
-int Analysis::EvalIota(ir::IotaOp op, const Expr& e) {
+Expr Analysis::PositionOf(ir::IotaOp op, const Expr& e) {
   llvm::ArrayRef<int64_t> shape = ShapeOf(op.getResult());
   int64_t dim = op.getDim(), inner = NumElements(shape.drop_front(dim + 1));
   Expr position = DivMod(e, inner).first;
   if (NumElements(shape.take_front(dim)) > 1) position = DivMod(position, shape[dim]).second;
-  NestNode node;
-  node.kind = NestNode::Kind::kIndex;
-  node.type = ElementOf(op.getResult());
-  node.index = position;
-  return Add(std::move(node));
+  return position;
+}
+
+// An index that is linear in positions (of the windows of a view, say) is not looked up.
+std::optional<Expr> Analysis::LinearOf(mlir::Value index, const Expr& e) {
+  mlir::Operation* op = index.getDefiningOp();
+  if (op == nullptr || !(IsFreeOp(op) || inside_(op))) return std::nullopt;
+  if (auto iota = mlir::dyn_cast<ir::IotaOp>(op)) return PositionOf(iota, e);
+  if (auto constant = mlir::dyn_cast<ir::ConstantOp>(op); constant && IsFreeOp(op)) {
+    return Constant(
+        mlir::cast<mlir::DenseElementsAttr>(constant.getValue()).getSplatValue<llvm::APInt>().getSExtValue());
+  }
+  if (!mlir::isa<ir::AddOp, ir::MulOp>(op)) return std::nullopt;
+  const auto a = LinearOf(op->getOperand(0), e), b = LinearOf(op->getOperand(1), e);
+  if (!a || !b) return std::nullopt;
+  if (mlir::isa<ir::AddOp>(op)) return *a + *b;
+  if (a->terms.empty()) return *b * a->constant;
+  return b->terms.empty() ? std::optional(*a * b->constant) : std::nullopt;
 }
 
 int Analysis::EvalTake(ir::TakeOp op, const Expr& e) {
@@ -445,6 +471,9 @@ int Analysis::EvalTake(ir::TakeOp op, const Expr& e) {
   auto [rest, innermost] = DivMod(e, inner);
   Expr outer, which = rest;
   if (NumElements(shape.take_front(dim)) > 1) std::tie(outer, which) = DivMod(rest, count);
+  if (const auto linear = LinearOf(op.getIndices(), which); linear && IsWithin(*linear, shape[dim])) {
+    return Eval(op.getX(), outer * (shape[dim] * inner) + *linear * inner + innermost);
+  }
   int index = Eval(op.getIndices(), which);
   if (failed_ || split_) return 0;
   Expr at = NodeSymbol(index, shape[dim]);

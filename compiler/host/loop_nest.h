@@ -16,6 +16,7 @@
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/STLFunctionalExtras.h"
 #include "llvm/ADT/SmallVector.h"
+#include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/Operation.h"
 
 namespace tpu::host {
@@ -46,7 +47,7 @@ struct Symbol : Dependence {
   int64_t size = 0;
   Expr of;  // kDiv, kMod: of / a, of % a; kClamp: min(max(of, 0), size - 1)
   int64_t a = 0;
-  int node = -1;  // kNode: an i64 node, checked against size
+  int node = -1;  // kNode: an i64 node, checked against `a` but where that is 0: its elements are known to be in range
 };
 
 struct Loop {
@@ -95,6 +96,7 @@ struct LoopNest {
   std::vector<int> reduces;
   int phases = 0;  // passes over the reduced loops that reductions need
   bool has_reduce = false;
+  bool woven = false;  // the innermost loop is short, and vectors lie along the one around it
 
   int64_t kept_count() const;
   int64_t reduced_count() const;
@@ -103,8 +105,9 @@ struct LoopNest {
   Expr RowIndex() const;
   // True when the innermost loop is reduced (or there is nothing to reduce it against).
   bool inner_reduced() const { return !loops.empty() && loops.back().reduced; }
-  // Depends on the innermost loop, along which vectors lie.
-  bool IsVector(uint64_t uses) const { return !loops.empty() && (uses >> (loops.size() - 1)) & 1; }
+  // The loop along which vectors lie: the innermost one, but where that is woven.
+  size_t lane_loop() const { return loops.size() - (woven ? 2 : 1); }
+  bool IsVector(uint64_t uses) const { return !loops.empty() && (uses >> lane_loop()) & 1; }
   // Estimated nanoseconds on one core.
   double Cost() const;
   // The nodes with code: what several parts of a kChoose need is written in each.
@@ -123,6 +126,9 @@ struct StridedSource {
   llvm::SmallVector<int64_t> strides;
 };
 std::optional<StridedSource> FindStridedSource(mlir::Value value);
+
+// What a value holds that is known when code is written; null of any other.
+mlir::DenseElementsAttr KnownElements(mlir::Value value);
 
 // A cheap rename of positions (or a generated value) that every reader computes for itself.
 bool IsFreeOp(mlir::Operation* op);

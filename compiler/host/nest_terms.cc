@@ -97,7 +97,7 @@ double LoopNest::Cost() const {
     if (node.kind == NestNode::Kind::kOp && IsHeavyOp(node.op)) each = 0.6;
     if (node.kind == NestNode::Kind::kLoad) {
       each = 0.02;
-      int last = static_cast<int>(loops.size()) - 1;
+      const int last = static_cast<int>(lane_loop());
       for (auto [symbol, c] : node.index.terms) {
         if (IsVector(symbols[symbol].loops) && (symbol != last || std::abs(c) > 2)) each = 0.8;  // element by element
       }
@@ -140,6 +140,16 @@ double LoopNest::WrittenNodes() const {
   double count = 0;
   for (const NestOutput& output : outputs) count += written(written, output.node);
   return count;
+}
+
+mlir::DenseElementsAttr KnownElements(mlir::Value value) {
+  if (auto argument = mlir::dyn_cast<mlir::BlockArgument>(value)) {
+    auto fusion = mlir::dyn_cast<ir::FusionOp>(argument.getOwner()->getParentOp());
+    if (!fusion) return nullptr;
+    value = fusion.getOperands()[argument.getArgNumber()];
+  }
+  auto constant = value.getDefiningOp<ir::ConstantOp>();
+  return constant ? mlir::dyn_cast<mlir::DenseElementsAttr>(constant.getValue()) : nullptr;
 }
 
 bool IsFreeOp(mlir::Operation* op) {

@@ -15,8 +15,6 @@ using Kind = NestNode::Kind;
 constexpr int64_t kLongSum = 256;         // of f32, in one accumulator
 constexpr int64_t kLongColumn = 1 << 10;  // the same of one known size: numbers that differ stay within 1e-6
 constexpr int64_t kLongRow = 1 << 12;     // of f32, in as many accumulators as the innermost loop has lanes
-constexpr int64_t kLine = 64;             // bytes of a cache line
-constexpr int64_t kLeastRun = 16 << 10;   // bytes read one after another, for which what lies ahead is asked for
 
 constexpr int kRoundedDepth = 6;  // at most 2 to its power nodes are looked at
 
@@ -38,12 +36,13 @@ std::optional<int64_t> WholeNumber(const NestNode& constant) {
 
 }  // namespace
 
-void NestValues::For(Value* begin, Value* end, int64_t step, const Body& body) {
-  KernelFrame::For(begin, end, step, [&](Value* position) {
+void NestValues::For(Value* begin, Value* end, int64_t step, const Body& body, llvm::function_ref<void()> enter) {
+  const auto scoped = [&](Value* position) {
     scopes_.emplace_back();
     body(position);
     scopes_.pop_back();
-  });
+  };
+  KernelFrame::For(begin, end, step, scoped, enter);
 }
 
 // Inputs count from the first element of each that is read: slices of one value share their code. In code for many
@@ -200,7 +199,8 @@ Value* NestValues::ComputeSymbol(int id, bool lanes) {
     return b_.CreateAdd(Splat(of, width_), llvm::ConstantVector::get(steps));
   }
   if (symbol.kind == Symbol::Kind::kNode) {
-    return Checked(Get(symbol.node), symbol.a);
+    Value* index = Get(symbol.node);
+    return symbol.a == 0 ? index : Checked(index, symbol.a);
   }
   of = lanes ? Lanes(symbol.of) : Scalar(symbol.of);
   auto number = [&](int64_t v) { return I64(v, of); };
@@ -244,143 +244,11 @@ Value* NestValues::Lanes(const Expr& e) {
   return sum == nullptr ? base : b_.CreateAdd(sum, base);
 }
 
-int64_t NestValues::LaneStep(const Expr& e) const {
-  int last = static_cast<int>(nest_.loops.size()) - 1;
-  int64_t step = 0;
-  for (auto [symbol, c] : e.terms) {
-    if (!nest_.IsVector(nest_.symbols[symbol].loops)) continue;
-    if (symbol != last) return 0;
-    step = c;
-  }
-  return step;
-}
-
-int NestValues::ClampOfRun(const NestNode& load) const {
-  // Narrow elements are loaded under a mask by AVX-512 alone.
-  const int64_t bytes = ElementOps::BytesOf(load.type);
-  if (VectorBits() < 256 || bytes > 8 || (VectorBits() < 512 && bytes < 4)) return -1;
-  const int last = static_cast<int>(nest_.loops.size()) - 1;
-  int clamp = -1;
-  for (auto [id, c] : load.index.terms) {
-    const Symbol& symbol = nest_.symbols[id];
-    if (!nest_.IsVector(symbol.loops)) continue;
-    if (clamp >= 0 || id == last || symbol.kind != Symbol::Kind::kClamp || c != 1 || !IsUnit(symbol.of)) return -1;
-    clamp = id;
-  }
-  return clamp;
-}
-
-bool NestValues::IsGather(const NestNode& node) const {
-  const int64_t step = LaneStep(node.index);
-  return node.kind == Kind::kLoad && nest_.IsVector(node.loops) && std::abs(step) != 1 && step != 2 &&
-         ClampOfRun(node) < 0;
-}
-
-// Two loads of neighbours, the second of which ends with the last lane: what comes after it may not be there.
-Value* NestValues::LoadEverySecond(const NestNode& node) {
-  llvm::SmallVector<Value*, 2> halves;
-  for (int64_t from : {int64_t{0}, int64_t{width_} - 1}) {
-    Value* at = At(pointers_[node.input], node.type, b_.CreateAdd(Scalar(node.index), b_.getInt64(from)));
-    halves.push_back(b_.CreateAlignedLoad(ops_.MemoryType(node.type, width_), at, ElementOps::AlignOf(node.type)));
-  }
-  llvm::SmallVector<int> order;
-  for (int i = 0; i < width_; ++i) order.push_back(2 * i < width_ ? 2 * i : 2 * i + 1);
-  return ops_.FromMemory(node.type, b_.CreateShuffleVector(halves[0], halves[1], order));
-}
-
-// What lies side by side, under a mask: a lane out of bounds is not asked for (its reader guards it) and has the value
-// of a lane that is, as any other element might be a divisor or an index that is none.
-Value* NestValues::LoadClamped(const NestNode& node, int clamp) {
-  const Symbol& symbol = nest_.symbols[clamp];
-  Expr rest;
-  rest.constant = node.index.constant;
-  for (const auto& term : node.index.terms) {
-    if (term.first != clamp) rest.terms.push_back(term);
-  }
-  Value* position = Lanes(symbol.of);
-  Value* mask = b_.CreateAnd(b_.CreateICmpSGE(position, b_.CreateVectorSplat(width_, b_.getInt64(0))),
-                             b_.CreateICmpSLT(position, I64(symbol.size, position)));
-  llvm::Type* element = ops_.MemoryType(node.type, 1);
-  const llvm::Align align = ElementOps::AlignOf(node.type);
-  Value* pointer = pointers_[node.input];
-  Value* inside = b_.CreateAlignedLoad(element, At(pointer, node.type, Scalar(node.index)), align);
-  Value* first = b_.CreateGEP(element, pointer, b_.CreateAdd(Scalar(rest), Scalar(symbol.of)));
-  return ops_.FromMemory(node.type, b_.CreateMaskedLoad(ops_.MemoryType(node.type, width_), first, align, mask,
-                                                        b_.CreateVectorSplat(width_, inside)));
-}
-
-// How far ahead of a load of neighbours lies what its loop will read soon and no earlier load has brought; nullptr
-// where that is nowhere, or so short a way that it would mostly ask for what nobody reads.
-Value* NestValues::NextBytes(const NestNode& load) {
-  const auto stride = [&](size_t loop) {
-    for (auto [symbol, c] : load.index.terms) {
-      if (symbol == static_cast<int>(loop)) return c;
-    }
-    return int64_t{0};
-  };
-  const int64_t bytes = ElementOps::BytesOf(load.type);
-  if (nest_.has_reduce && !nest_.inner_reduced()) {  // block by block: the same part of the next row
-    for (size_t i = nest_.loops.size(); i-- > 0;) {
-      if (nest_.loops[i].reduced) return stride(i) > 0 ? I64(stride(i) * bytes) : nullptr;
-    }
-  }
-  int64_t next = 1, run = bytes;
-  for (size_t i = nest_.loops.size(); i-- > 0;) {
-    const Loop& loop = nest_.loops[i];
-    if (loop.size == 1 && !loop.most) continue;
-    if (stride(i) != next) break;
-    next *= loop.size;
-    run *= loop.most.value_or(loop.size);
-  }
-  return run >= kLeastRun ? b_.getInt64(prefetch_) : nullptr;
-}
-
-void NestValues::Prefetch(int id, Value* at) {
-  const NestNode& node = nest_.nodes[id];
-  const int64_t bytes = width_ * ElementOps::BytesOf(node.type);
-  if (prefetch_ <= 0 || bytes < kLine || first_pass_.try_emplace(id, pass_).first->second != pass_) return;
-  Value* next = NextBytes(node);
-  if (next == nullptr) return;
-  for (int64_t line = 0; line < bytes; line += kLine) {
-    Value* ahead = b_.CreatePtrAdd(at, b_.CreateAdd(next, b_.getInt64(line)));
-    const auto flag = [&](uint32_t value) { return b_.getInt32(value); };
-    b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {ahead->getType()},
-                       {ahead, flag(/*read*/ 0), flag(/*keep in all caches*/ 3), flag(/*data*/ 1)});
-  }
-}
-
-Value* NestValues::LoadAt(int id) {
-  const NestNode& node = nest_.nodes[id];
-  Value* pointer = pointers_[node.input];
-  uint64_t loops = 0;
-  for (auto [symbol, c] : node.index.terms) loops |= nest_.symbols[symbol].loops;
-  if (!IsVector(loops)) return ops_.Load(node.type, At(pointer, node.type, Scalar(node.index)), 1);
-  if (IsUnit(node.index)) {
-    Value* at = At(pointer, node.type, Scalar(node.index));
-    Prefetch(id, at);
-    return ops_.Load(node.type, at, width_);
-  }
-  if (LaneStep(node.index) == -1) {
-    Value* first = b_.CreateSub(Scalar(node.index), b_.getInt64(width_ - 1));
-    return b_.CreateVectorReverse(ops_.Load(node.type, At(pointer, node.type, first), width_));
-  }
-  if (LaneStep(node.index) == 2) return LoadEverySecond(node);
-  if (const int clamp = ClampOfRun(node); clamp >= 0) return LoadClamped(node, clamp);
-  Value* index = Lanes(node.index);
-  Value* lanes = llvm::PoisonValue::get(ops_.MemoryType(node.type, width_));
-  for (int i = 0; i < width_; ++i) {
-    Value* at = At(pointer, node.type, b_.CreateExtractElement(index, i));
-    Value* one = b_.CreateAlignedLoad(ops_.MemoryType(node.type, 1), at, ElementOps::AlignOf(node.type));
-    lanes = b_.CreateInsertElement(lanes, one, i);
-  }
-  return ops_.FromMemory(node.type, lanes);
-}
-
 Value* NestValues::Random(const NestNode& node) {
   Value* seed = Get(node.operands[0]);
   Value* offset = Get(node.operands[1]);
   // Lanes that lie `step` words apart, of whole blocks of four.
-  const int last = static_cast<int>(nest_.loops.size()) - 1;
+  const int last = static_cast<int>(nest_.lane_loop());
   const int step = static_cast<int>(LaneStep(node.index)), word = static_cast<int>(node.index.constant & 3);
   bool whole = width_ > 4 && (step == 1 || step == 2 || step == 4) && word < step;
   for (auto [symbol, c] : node.index.terms) whole &= symbol == last || c % 4 == 0;
@@ -534,11 +402,34 @@ void NestValues::StoreOutputs(const std::function<bool(const NestOutput&)>& whic
   for (size_t i = 0; i < nest_.outputs.size(); ++i) {
     if (which(nest_.outputs[i])) values.push_back({i, GetLanes(nest_.outputs[i].node)});
   }
-  for (auto [i, value] : values) {
-    mlir::Type element = nest_.nodes[nest_.outputs[i].node].type;
-    Value* index = Scalar(nest_.outputs[i].full ? nest_.FullIndex() : nest_.RowIndex());
-    ops_.Store(element, value, At(pointers_[nest_.inputs.size() + i], element, index), non_temporal_[i]);
+  for (auto [i, value] : values) StoreOutput(i, value);
+}
+
+void NestValues::StoreOutput(size_t i, Value* value) {
+  mlir::Type element = nest_.nodes[nest_.outputs[i].node].type;
+  Value* index = Scalar(nest_.outputs[i].full ? nest_.FullIndex() : nest_.RowIndex());
+  ops_.Store(element, value, At(pointers_[nest_.inputs.size() + i], element, index), non_temporal_[i]);
+}
+
+Value* NestValues::Weave(llvm::ArrayRef<Value*> values) {
+  const int count = static_cast<int>(values.size());
+  if (count == 1) return values[0];
+  auto* type = llvm::FixedVectorType::get(values[0]->getType()->getScalarType(), count * width_);
+  Value* woven = llvm::PoisonValue::get(type);
+  if (width_ == 1) {
+    for (int i = 0; i < count; ++i) woven = b_.CreateInsertElement(woven, values[i], i);
+    return woven;
   }
+  llvm::SmallVector<int> order;
+  if (count % 2 == 0) {  // of two vectors at a time, which are few instructions
+    llvm::SmallVector<Value*> halves[2];
+    for (int i = 0; i < count; ++i) halves[i % 2].push_back(values[i]);
+    for (int i = 0; i < count * width_; ++i) order.push_back(i % 2 * (count / 2 * width_) + i / 2);
+    return b_.CreateShuffleVector(Weave(halves[0]), Weave(halves[1]), order);
+  }
+  for (int i = 0; i < count; ++i) woven = b_.CreateInsertVector(type, woven, values[i], uint64_t(i * width_));
+  for (int i = 0; i < count * width_; ++i) order.push_back(i % count * width_ + i / count);
+  return b_.CreateShuffleVector(woven, order);
 }
 
 }  // namespace tpu::host

@@ -62,7 +62,7 @@ class NestValues : protected KernelFrame {
 
   // --- values ---
   // KernelFrame's, with a scope for the body.
-  void For(Value* begin, Value* end, int64_t step, const Body& body);
+  void For(Value* begin, Value* end, int64_t step, const Body& body, llvm::function_ref<void()> enter = nullptr);
   Value* Get(int node);          // at the present position, scalar where it is the same for all lanes
   Value* GetLanes(int node);     // always of the present width
   Value* Scalar(const Expr& e);  // of the first lane
@@ -78,6 +78,8 @@ class NestValues : protected KernelFrame {
   bool IsGather(const NestNode& load) const;  // lane by lane
   bool IsVector(uint64_t loops) const { return width_ > 1 && nest_.IsVector(loops); }
   void StoreOutputs(const std::function<bool(const NestOutput&)>& which);
+  void StoreOutput(size_t output, Value* value);
+  Value* Weave(llvm::ArrayRef<Value*> values);  // lane by lane, the first lane of each first
 
   LoopNest nest_;
   int64_t prefetch_;  // bytes, see Tuning
@@ -103,6 +105,9 @@ class NestValues : protected KernelFrame {
   bool IsRounded(int node, mlir::FloatType half, int depth) const;
   Value* Choose(const NestNode& node, Value* at, size_t begin, size_t end);
   Value* LoadAt(int id);
+  Value* LoadEach(const NestNode& node);  // lane by lane
+  bool IsNearlyRun(const NestNode& load) const;
+  Value* LoadNearlyRun(const NestNode& node);
   Value* LoadEverySecond(const NestNode& node);
   Value* LoadClamped(const NestNode& node, int clamp);
   Value* NextBytes(const NestNode& load);

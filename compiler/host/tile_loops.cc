@@ -50,16 +50,17 @@ int64_t CutOf(const LoopNest& nest, const KernelShape& shape, const Expr& index,
     }
   }
   bool leading = true;
+  const size_t last = nest.loops.size() - (shape.woven > 1 ? 2 : 1);
   for (size_t i = 0; i < nest.loops.size(); ++i) {
     const Loop& loop = nest.loops[i];
-    const bool blocked = i + 1 == nest.loops.size() && !loop.reduced;
-    if (!loop.reduced) leading &= !((derived >> i) & 1) && !(blocked && loop.size % shape.block != 0);
-    if (loop.reduced || !leading) {
+    const bool blocked = i == last && !loop.reduced;
+    const int64_t block = blocked ? shape.block / shape.woven : 1;
+    if (!loop.reduced) leading &= !((derived >> i) & 1) && loop.size % block == 0;
+    if (loop.reduced || !leading || i > last) {
       const int64_t reach = strides[i] * (loop.size - 1);
       (reach < 0 ? walk.low : walk.high) += reach;
       continue;
     }
-    const int64_t block = blocked ? shape.block : 1;
     walk.sizes.push_back(loop.size / block);
     walk.strides.push_back(strides[i] * block);
     const int64_t reach = strides[i] * (block - 1);

@@ -203,6 +203,26 @@ TEST(Views, UpdateSlice) {
   ExpectNear(got, want);
 }
 
+// Vectors along two to four positions would be as short: items are of the loop around them, too.
+TEST(Woven, ShortInnermostLoopsAreOfTheItemsAround) {
+  for (int64_t times : {2, 3, 4}) {
+    constexpr int64_t kRows = 5, kColumns = 28;
+    const std::string text = absl::StrReplaceAll(R"(func.func @fragment(%a: tensor<5x28xf32>) -> tensor<5x$Mxf32> {
+      %0 = tpu.broadcast %a [0, 1] : (tensor<5x28xf32>) -> tensor<5x28x$Nxf32>
+      %1 = tpu.reshape %0 : (tensor<5x28x$Nxf32>) -> tensor<5x$Mxf32>
+      %2 = tpu.mul %1, %1 : tensor<5x$Mxf32>
+      return %2 : tensor<5x$Mxf32> })",
+                                                 {{"$N", std::to_string(times)}, {"$M", std::to_string(28 * times)}});
+    const std::vector<Step> steps = StepsOf(text);
+    ASSERT_EQ(steps.size(), 1u);
+    EXPECT_GE(steps[0].kernel.block, kColumns * times);
+    const auto a = Ramp(kRows * kColumns);
+    std::vector<float> want;
+    for (float x : a) want.insert(want.end(), times, x * x);
+    EXPECT_EQ(RunFor<float>(text, {Pack(a)}), want);
+  }
+}
+
 TEST(Reduce, RowsColumnsMiddleAll) {
   for (auto [n, m, k] : {std::array<int64_t, 3>{3, 5, 7}, {64, 33, 40}, {2, 1000, 130}, {1, 1, 9}, {300, 7, 1024}}) {
     auto x = Ramp(n * m * k);
