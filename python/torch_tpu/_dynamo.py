@@ -147,10 +147,11 @@ def _take_over_inductor(module):
 
 def _trace_our_names(module):
     """Dynamo would trace what torch.tpu's functions do to the device, also where PyTorch calls them around a break.
-    They run as they are, but for those of streams and devices: in graphs they are torch.accelerator's, which it knows.
+    They run as they are, but for those of streams and devices: in graphs they are torch.accelerator's, which it knows,
+    and what they say of the machine is constant.
     """
     from torch import accelerator
-    from torch._dynamo import variables
+    from torch._dynamo import utils, variables
 
     from torch_tpu import devices, tpu
 
@@ -162,6 +163,19 @@ def _trace_our_names(module):
         tpu.stream: tpu.stream,  # of our interface
         tpu.synchronize: accelerator.synchronize,
     }
+    constant = [
+        tpu.device_count,
+        tpu.get_amp_supported_dtype,
+        tpu.get_device_capability,
+        tpu.get_device_name,
+        tpu.get_device_properties,
+        tpu.is_bf16_supported,
+        tpu.is_initialized,
+    ]
+    theirs |= dict(zip(constant, constant, strict=True))
+    utils.common_constant_types.add(devices.DeviceProperties)
+    variables.torch.constant_fold_functions |= dict.fromkeys(constant)
+    variables.torch.constant_fold_functions_need_guards[tpu.is_initialized] = None
 
     class InGraph(variables.TorchInGraphFunctionVariable):
         def __init__(self, value, **options):

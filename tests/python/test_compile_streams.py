@@ -91,7 +91,15 @@ def on_no_stream(x):
     return y * 2
 
 
-@pytest.mark.parametrize("function", [beside, after_an_event, on_the_device, on_no_stream])
+def on_such_a_machine(x):
+    module = torch.get_device_module(x.device)
+    says = torch.tpu.is_initialized() and torch.tpu.is_bf16_supported() and len(torch.tpu.get_device_name())
+    assert says and x.dtype in torch.tpu.get_amp_supported_dtype() and module.get_device_capability()
+    assert module.get_device_properties(x.device).total_memory > 0
+    return (x + (module.device_count() == torch.tpu.device_count())) * 2
+
+
+@pytest.mark.parametrize("function", [beside, after_an_event, on_the_device, on_no_stream, on_such_a_machine])
 def test_graphs_do_not_break_on_names_of_torch_tpu(function):
     there = compiled(function, fullgraph=True)
     for _ in range(2):
