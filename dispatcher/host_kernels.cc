@@ -28,8 +28,8 @@
 #include "dispatcher/errors.h"
 #include "dispatcher/generator.h"
 #include "dispatcher/host_allocator.h"
-#include "dispatcher/host_bags.h"
 #include "dispatcher/host_convolutions.h"
+#include "dispatcher/host_left_out.h"
 #include "dispatcher/host_products.h"
 #include "dispatcher/host_random.h"
 #include "dispatcher/host_team.h"
@@ -253,7 +253,7 @@ std::vector<at::Tensor> CallKernel(Device& device, const HostKernel& kernel, con
   const std::vector<int>& written = over ? kernel.in_place_mutated : kernel.mutated;
   const std::vector<at::Tensor> mutated =
       TakeMutated(kernel, written, over || AllDonated(call, written, inputs), stack);
-  if (!MultiplyOnDevice(device, op, stack) && !ConvolveOnDevice(device, op, stack) && !SumBags(op, stack)) {
+  if (!MultiplyOnDevice(device, op, stack) && !ConvolveOnDevice(device, op, stack) && !CallWithLeftOut(op, stack)) {
     if (widens) WidenF32(stack);
     AlignGroups(op, stack);
     CallByATen(kernel, op, stack);

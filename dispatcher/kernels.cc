@@ -262,7 +262,9 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> NativeBatchNorm(const at::Tensor&
                                                                const std::optional<at::Tensor>& running_mean,
                                                                const std::optional<at::Tensor>& running_var,
                                                                bool training, double momentum, double eps) {
-  if (running_mean && running_mean->defined()) {
+  TORCH_CHECK_VALUE(Given(running_mean) == Given(running_var),
+                    "running_mean and running_var must either both be None or neither be None");
+  if (Given(running_mean)) {
     at::Tensor mean = *running_mean, var = *running_var;
     return at::_native_batch_norm_legit(input, weight, bias, mean, var, training, momentum, eps);
   }

@@ -505,3 +505,14 @@ def test_norms_of_more_dimensions_than_there_are(call):
     """Asked of operators that PyTorch asks only of what fits."""
     with pytest.raises(RuntimeError):
         call(torch.ones(8, 8, device="tpu"))
+
+
+@pytest.mark.parametrize("given", [(True, False), (False, True)])
+def test_one_statistic_of_two(given):
+    def call(device):
+        mean, variance = (torch.ones(2, device=device) if g else None for g in given)
+        torch.ops.aten.native_batch_norm(torch.ones(3, 2, device=device), None, None, mean, variance, True, 0.1, 1e-5)
+
+    for device in ("cpu", "tpu"):
+        with pytest.raises(ValueError, match="running_mean and running_var must either both be None or neither"):
+            call(device)

@@ -564,3 +564,16 @@ def test_long_inner_products_are_accurate(dtype):
         torch.tpu.wait_for_compiles()
     tolerance = 1e-4 if dtype == torch.float32 else torch.finfo(dtype).eps
     torch.testing.assert_close(found, torch.full_like(found, exact), rtol=tolerance, atol=0)
+
+
+@pytest.mark.parametrize("name, training", [("_legit", [False]), ("_legit_no_training", [])])
+def test_batch_norm_in_evaluation_gives_the_statistics_that_it_took(name, training):
+    """As devices other than the CPU, and what PyTorch says of shapes, do; at both tiers."""
+    norm = getattr(torch.ops.aten, f"_native_batch_norm{name}")
+    mean, variance = torch.tensor([1.0, 2.0]), torch.tensor([4.0, 0.25])
+    for _ in range(2):
+        x, m, v = (t.to("tpu") for t in (torch.ones(3, 2), mean, variance))
+        saved = norm(x, None, None, m, v, *training, 0.1, 0.0)[1:]
+        m.zero_()
+        assert_same((mean, variance.rsqrt()), saved)
+        torch.tpu.wait_for_compiles()

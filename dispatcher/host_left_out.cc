@@ -1,4 +1,4 @@
-#include "dispatcher/host_bags.h"
+#include "dispatcher/host_left_out.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -29,11 +29,7 @@ at::Tensor SizeOfEach(const at::Tensor& indices, const at::Tensor& offsets, cons
   return sizes;
 }
 
-}  // namespace
-
-bool SumBags(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
-  const std::string& name = op.schema().name();
-  if (name != "aten::_embedding_bag" && name != "aten::_embedding_bag_forward_only") return false;
+void SumBags(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   constexpr int64_t kMax = 2;
   const auto first = stack.end() - 9;
   at::Tensor indices = first[1].toTensor(), offsets = first[2].toTensor();
@@ -49,6 +45,32 @@ bool SumBags(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   results[1] = bag;
   results[2] = sizes;
   if (mode != kMax) results[3] = at::empty({0}, indices.options());
+}
+
+// (x, weight, bias, mean, variance, ..., eps) -> y, mean, 1 / deviation, ...
+void NormByGiven(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  const auto first = stack.end() - static_cast<ptrdiff_t>(op.schema().arguments().size());
+  const at::Tensor mean = first[3].toTensor().clone();
+  const at::Tensor deviation = first[4].toTensor().add(stack.back().toDouble()).sqrt_();
+  op.callBoxed(stack);
+  const auto results = stack.end() - static_cast<ptrdiff_t>(op.schema().returns().size());
+  results[1] = mean;
+  results[2] = deviation.reciprocal_();
+}
+
+}  // namespace
+
+bool CallWithLeftOut(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  const std::string& name = op.schema().name();
+  if (name == "aten::_embedding_bag" || name == "aten::_embedding_bag_forward_only") {
+    SumBags(op, stack);
+  } else if (name == "aten::_native_batch_norm_legit_no_training" ||
+             ((name == "aten::_native_batch_norm_legit" || name == "aten::_native_batch_norm_legit_functional") &&
+              op.schema().overload_name().empty() && !(stack.end() - 3)->toBool())) {
+    NormByGiven(op, stack);
+  } else {
+    return false;
+  }
   return true;
 }
 
