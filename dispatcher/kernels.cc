@@ -255,6 +255,11 @@ at::Tensor& SetEmpty(at::Tensor& self) {
   return at::native::set_storage_cpu_(self, std::move(empty), 0, {0}, {});
 }
 
+void CheckStatistics(const std::optional<at::Tensor>& mean, const std::optional<at::Tensor>& variance) {
+  TORCH_CHECK_VALUE(Given(mean) == Given(variance),
+                    "running_mean and running_var must either both be None or neither be None");
+}
+
 // Its schema hides that it writes the running statistics; that of its legit form does not.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> NativeBatchNorm(const at::Tensor& input,
                                                                const std::optional<at::Tensor>& weight,
@@ -262,13 +267,25 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> NativeBatchNorm(const at::Tensor&
                                                                const std::optional<at::Tensor>& running_mean,
                                                                const std::optional<at::Tensor>& running_var,
                                                                bool training, double momentum, double eps) {
-  TORCH_CHECK_VALUE(Given(running_mean) == Given(running_var),
-                    "running_mean and running_var must either both be None or neither be None");
+  CheckStatistics(running_mean, running_var);
   if (Given(running_mean)) {
     at::Tensor mean = *running_mean, var = *running_var;
     return at::_native_batch_norm_legit(input, weight, bias, mean, var, training, momentum, eps);
   }
   return at::_native_batch_norm_legit(input, weight, bias, training, momentum, eps);
+}
+
+std::tuple<at::Tensor&, at::Tensor&, at::Tensor&> NativeBatchNormOut(
+    const at::Tensor& input, const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias,
+    const std::optional<at::Tensor>& running_mean, const std::optional<at::Tensor>& running_var, bool training,
+    double momentum, double eps, at::Tensor& out, at::Tensor& mean_out, at::Tensor& deviation_out) {
+  CheckStatistics(running_mean, running_var);
+  if (Given(running_mean)) {
+    at::Tensor mean = *running_mean, var = *running_var;
+    return at::_native_batch_norm_legit_out(out, mean_out, deviation_out, input, weight, bias, mean, var, training,
+                                            momentum, eps);
+  }
+  return at::_native_batch_norm_legit_out(out, mean_out, deviation_out, input, weight, bias, training, momentum, eps);
 }
 
 // PyTorch's own calls the CPU's kernel. The reserve is cuDNN's: empty, as on the CPU.
@@ -294,6 +311,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("record_stream", &RecordStream);
   m.impl("conj_physical_", &ConjPhysical);
   m.impl("native_batch_norm", &NativeBatchNorm);
+  m.impl("native_batch_norm.out", &NativeBatchNormOut);
   m.impl("_batch_norm_no_update", &BatchNormNoUpdate);
   m.impl("empty.memory_format", &Empty);
   m.impl("empty_strided", &EmptyStrided);

@@ -64,7 +64,7 @@ class TypedRecorder final : public c10::OperatorKernel {
     if constexpr (!std::is_reference_v<Result>) return false;
     [[maybe_unused]] const auto lies_there = [&self](const auto& other) {
       if constexpr (std::is_same_v<decltype(other), T>) {
-        return other.defined() &&
+        return other.defined() && self.defined() &&
                other.unsafeGetTensorImpl()->unsafe_storage().is_alias_of(self.unsafeGetTensorImpl()->unsafe_storage());
       } else {
         return false;

@@ -516,3 +516,9 @@ def test_one_statistic_of_two(given):
     for device in ("cpu", "tpu"):
         with pytest.raises(ValueError, match="running_mean and running_var must either both be None or neither"):
             call(device)
+
+
+def test_nothing_is_written_to():
+    for device in ("cpu", "tpu"):
+        with pytest.raises(RuntimeError, match="undefined"):
+            torch.ops.aten.bitwise_and_.Tensor(None, torch.ones(3, dtype=torch.bool, device=device))

@@ -577,3 +577,11 @@ def test_batch_norm_in_evaluation_gives_the_statistics_that_it_took(name, traini
         m.zero_()
         assert_same((mean, variance.rsqrt()), saved)
         torch.tpu.wait_for_compiles()
+
+
+def test_batch_norm_into_given_tensors_writes_its_statistics():
+    def normed(x, mean, variance):
+        out = tuple(torch.empty(0, device=x.device) for _ in range(3))
+        return torch.native_batch_norm(x, None, None, mean, variance, True, 0.5, 1e-5, out=out), mean, variance
+
+    check(normed, torch.randn(4, 2, 3), torch.ones(2), torch.ones(2))
