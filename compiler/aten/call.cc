@@ -58,6 +58,7 @@ llvm::SmallVector<Tensor> AtenCall::tensors(int i) {
   } else if (auto s = dyn_cast_if_present<ir::ScalarListArgAttr>(a)) {
     for (int64_t k = 0; k < s.getCount(); ++k) list.push_back(e_.Wrap(op_.getOperands()[s.getFirst() + k]));
   } else if (auto f = dyn_cast_if_present<mlir::DenseF64ArrayAttr>(a)) {
+    misread_ |= by_parts();  // it may be one complex number
     for (double v : f.asArrayRef()) list.push_back(e_.Constant(DType::kFloat64, v));
   } else if (auto n = dyn_cast_if_present<mlir::DenseI64ArrayAttr>(a)) {
     for (int64_t v : n.asArrayRef()) list.push_back(e_.Integer(DType::kInt64, v));

@@ -20,47 +20,56 @@ struct Number {
   Tensor real, imaginary;
 };
 
-// What `of_reals` gives for these parts of the arguments; null where it declines.
-Tensor OfParts(AtenCall& c, const Lowering& of_reals, llvm::ArrayRef<Part> parts) {
+// What `of_reals` gives for these parts of the arguments; nothing where it declines.
+llvm::SmallVector<Tensor> OfParts(AtenCall& c, const Lowering& of_reals, llvm::ArrayRef<Part> parts) {
   AtenCall call = c.OfParts(parts);
   const Result result = of_reals(call);
   c.TakeMisread(call);
-  return result.values().size() == 1 ? result.values()[0] : Tensor();
+  return llvm::SmallVector<Tensor>(result.values());
 }
 
 // Its operator is linear in the arguments `terms` together, and in each of the two `factors`.
 Lowering ByParts(const Lowering& of_reals, const Positions& terms, const Positions& factors) {
   return [=](AtenCall& c) -> Result {
-    const DType type = RealOf(c.result_dtype());
-    const auto on = [&](Part term, Part left, Part right) -> Tensor {
+    const auto on = [&](Part term, Part left, Part right) {
       llvm::SmallVector<Part> parts(8, Part::kWhole);
       for (int i : terms) parts[i] = term;
       if (!factors.empty()) parts[factors[0]] = left;
       if (!factors.empty()) parts[factors[1]] = right;
       return OfParts(c, of_reals, parts);
     };
-    Tensor real = on(Part::kReal, Part::kReal, Part::kReal);
-    Tensor imaginary = on(Part::kImaginary, Part::kReal, Part::kImaginary);
-    if (!real || !imaginary) return Result::Decline();
-    real = ir::Convert(real, type);
-    imaginary = ir::Convert(imaginary, type);
+    const auto real = on(Part::kReal, Part::kReal, Part::kReal);
+    const auto imaginary = on(Part::kImaginary, Part::kReal, Part::kImaginary);
+    llvm::SmallVector<Tensor> of_imaginary, crossed, results;
     if (!factors.empty()) {
-      const Tensor of_imaginary = on(Part::kZero, Part::kImaginary, Part::kImaginary);
-      const Tensor crossed = on(Part::kZero, Part::kImaginary, Part::kReal);
-      if (!of_imaginary || !crossed) return Result::Decline();
-      real = real - ir::Convert(of_imaginary, type);
-      imaginary = imaginary + ir::Convert(crossed, type);
+      of_imaginary = on(Part::kZero, Part::kImaginary, Part::kImaginary);
+      crossed = on(Part::kZero, Part::kImaginary, Part::kReal);
     }
-    return ir::Complex(real, imaginary);
+    for (size_t k = 0; k < c.num_results(); ++k) {
+      const DType type = RealOf(c.result_dtype(k));
+      const auto part = [&](const auto& list) {
+        return k < list.size() && list[k] ? ir::Convert(list[k], type) : Tensor();
+      };
+      Tensor x = part(real), y = part(imaginary);
+      if (!x || !y) return Result::Decline();
+      if (!factors.empty()) {
+        const Tensor less = part(of_imaginary), more = part(crossed);
+        if (!less || !more) return Result::Decline();
+        x = x - less;
+        y = y + more;
+      }
+      results.push_back(IsComplex(c.result_dtype(k)) ? ir::Complex(x, y) : x);
+    }
+    return results;
   };
 }
 
 // A question of the first one or two arguments: what it is answered for both parts, joined.
 Lowering OfBoth(const Lowering& of_reals, Tensor (*join)(Tensor, Tensor)) {
   return [=](AtenCall& c) -> Result {
-    const Tensor real = OfParts(c, of_reals, {Part::kReal, Part::kReal});
-    const Tensor imaginary = OfParts(c, of_reals, {Part::kImaginary, Part::kImaginary});
-    return real && imaginary ? Result(join(real, imaginary)) : Result::Decline();
+    const auto real = OfParts(c, of_reals, {Part::kReal, Part::kReal});
+    const auto imaginary = OfParts(c, of_reals, {Part::kImaginary, Part::kImaginary});
+    return real.size() == 1 && imaginary.size() == 1 ? Result(join(real[0], imaginary[0])) : Result::Decline();
   };
 }
 
@@ -234,17 +243,30 @@ Result PowerByNumber(AtenCall& c) {  // (x, number)
   return Whole(Choose(IsReal(exponent, 0), One(z.real), Choose(IsReal(exponent, 1), z, PowerOf(z, exponent))));
 }
 
+Tensor NormOf(const Number& z, DType type, double order, Ints over) {
+  const Number x = {ir::Convert(z.real, type), ir::Convert(z.imaginary, type)};
+  return order == 2 ? ir::Sqrt(ir::Sum(x.real * x.real + x.imaginary * x.imaginary, over, true))
+                    : VectorNorm(Magnitude(x), order, over);
+}
+
 Lowering Norm(int dims) {  // (x, order, ...)
   return [dims](AtenCall& c) -> Result {
     if (c.has(1) && !c.is_static(1)) return Result::Decline();
-    const DType type = c.result_dtype();
-    const Number z = At(c, 0), x = {ir::Convert(z.real, type), ir::Convert(z.imaginary, type)};
-    const Shape over = c.dims(dims, x.real.rank());
-    const double order = c.real(1, 2);
-    const Tensor norm = order == 2 ? ir::Sqrt(ir::Sum(x.real * x.real + x.imaginary * x.imaginary, over, true))
-                                   : VectorNorm(Magnitude(x), order, over);
+    const Number z = At(c, 0);
+    const Tensor norm = NormOf(z, c.result_dtype(), c.real(1, 2), c.dims(dims, z.real.rank()));
     return ir::Reshape(norm, c.result_dims());
   };
+}
+
+Result NormOfEach(AtenCall& c) {  // (list, order, ...)
+  if (c.has(1) && !c.is_static(1)) return Result::Decline();
+  AtenCall real = c.OfParts({Part::kReal}), imaginary = c.OfParts({Part::kImaginary});
+  llvm::SmallVector<Tensor> results;
+  for (auto [k, z] : llvm::enumerate(llvm::zip_equal(real.tensors(0), imaginary.tensors(0)))) {
+    const auto [x, y] = z;
+    results.push_back(ir::Reshape(NormOf({x, y}, c.result_dtype(k), c.real(1, 2), AllDims(x)), {}));
+  }
+  return results;
 }
 
 Result Vdot(AtenCall& c) {  // (x, y)
@@ -286,6 +308,11 @@ void AddLinear(Registry& r) {
   AddByParts(r, {"aten::index_copy", "aten::index_fill.int_Scalar", "aten::index_fill.int_Tensor"}, {0, 3});
   AddByParts(r, {"aten::mul.Tensor", "aten::mul.Scalar", "aten::linalg_cross"}, {}, {0, 1});
   AddByParts(r, {"aten::addcmul", "aten::addr"}, {0}, {1, 2});
+  AddByParts(r, {"aten::_foreach_add.List", "aten::_foreach_add.Scalar", "aten::_foreach_add.Tensor"}, {0, 1});
+  AddByParts(r, {"aten::_foreach_sub.List", "aten::_foreach_sub.Scalar", "aten::_foreach_lerp.Scalar"}, {0, 1});
+  AddByParts(r, {"aten::_foreach_mul.List", "aten::_foreach_mul.Scalar", "aten::_foreach_mul.Tensor"}, {}, {0, 1});
+  AddByParts(r, {"aten::_foreach_neg", "aten::_foreach_zero"}, {0});
+  AddByParts(r, {"aten::_foreach_copy"}, {1});
   AddWithoutHostKernels(r, {"aten::cumsum"}, {0});
   AddWithoutHostKernels(r, {"aten::mm", "aten::bmm", "aten::mv", "aten::dot"}, {}, {0, 1});
   AddWithoutHostKernels(r, {"aten::addmm", "aten::baddbmm", "aten::addbmm", "aten::addmv"}, {0}, {1, 2});
@@ -329,6 +356,9 @@ void RegisterComplex(Registry& r) {
     r.AddComplex(name, Norm(2));
   }
   for (const char* name : {"aten::norm.Scalar", "aten::norm.ScalarOpt_dtype"}) r.AddComplex(name, Norm(99));
+  r.AddComplex("aten::_foreach_norm.Scalar", NormOfEach);
+  r.AddComplex("aten::var.correction", OfBoth(r.Find("aten::var.correction")->lowering, ir::Add));
+  r.AddComplex("aten::std.correction", OfBoth(r.Find("aten::std.correction")->lowering, Hypot));
   for (const char* name : {"aten::div.Tensor", "aten::div.Scalar"}) {
     r.AddComplex(name, [](AtenCall& c) -> Result { return Whole(Quotient(At(c, 0), At(c, 1))); });
   }

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from helpers import EMBEDDED, check, compiled
+from helpers import EMBEDDED, check, check_compiled, compiled
 
 INFINITY = float("inf")
 
@@ -55,6 +55,7 @@ OPERATORS = {
             torch.linalg.vector_norm(z, 0), torch.linalg.norm(z), z.norm(3),
         ), Z,
     ),
+    "var": (lambda z: (z.var(), z.var(0), z.std(1, correction=0, keepdim=True), z.std()), Z),
     "vdot": (torch.vdot, V, W[0]),
     "polar": (torch.polar, X.abs(), X * 3),
     "complex": (torch.complex, X, X.flip(0)),
@@ -295,3 +296,27 @@ def test_optimizers_of_complex_parameters():
         return parameter.detach()
 
     check(train, Z, W)
+
+
+LISTS = {
+    "arithmetic": (
+        lambda z, w, x: (
+            torch._foreach_add([z, x], [w, x], alpha=0.5), torch._foreach_sub([z, x], 2.0),
+            torch._foreach_mul([z, x], [w, x]), torch._foreach_mul([z, w], 1.5), torch._foreach_mul([z, x], x[0, 0]),
+            torch._foreach_lerp([z, x], [w, x], 0.3), torch._foreach_neg([z, x]),
+            torch._foreach_copy_([z * 1, x * 1], [w, x]), torch._foreach_zero_([z * 1, x * 1]),
+        ), Z, W, X,
+    ),
+    "norms": (
+        lambda z, v, x: [torch._foreach_norm([z, v, x], order) for order in (1, 2, 3, INFINITY)], Z, V, X,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_lists(name):
+    check_compiled(*LISTS[name])
+
+
+def test_lists_and_a_complex_number():
+    check(lambda z, w: (torch._foreach_mul([z, w], 2 - 1j), torch._foreach_add([z, w], 1j)), Z, W)
