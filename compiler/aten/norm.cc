@@ -85,6 +85,7 @@ struct BatchNormArguments {
 Result BatchNorm(AtenCall& c, const BatchNormArguments& a) {
   Tensor x = In(c, 0);
   int64_t rank = x.rank();
+  if (rank < 2) return Result::Decline();
   Shape dims = AllButChannel(rank);
   bool has_running = a.mean >= 0 && c.has(a.mean);
   Tensor eps = c.as(a.eps, x.dtype(), 1e-5), mean, rstd, new_mean, new_variance;

@@ -499,6 +499,7 @@ def test_what_is_read_and_written_keeps_its_sizes():
     [
         lambda x: torch.ops.aten._fused_rms_norm_backward(x, x, [8, 8, 8], x, None, [True, False]),
         lambda x: torch.ops.aten.batch_norm_elemt(x[0, 0], None, None, x[0, 0], x[0, 0], 1e-5),
+        lambda x: torch.ops.aten._native_batch_norm_legit.no_stats(x[0, 0], None, None, True, 0.1, 1e-5)[0].cpu(),
     ],
 )
 def test_norms_of_more_dimensions_than_there_are(call):
