@@ -334,7 +334,8 @@ void Builder::AddGemm(ir::DotOp op) {
   AssignResult(op.getResult());
   Step step;
   step.kind = Step::Kind::kGemm;
-  step.label = HasOpenSizes(function_) ? "dot" : absl::StrCat("dot ", source.step.m, "x", source.step.n, "x", source.step.k);
+  step.label =
+      HasOpenSizes(function_) ? "dot" : absl::StrCat("dot ", source.step.m, "x", source.step.n, "x", source.step.k);
   step.gemm = source.step;
   step.slots = {SlotOf(source.a), SlotOf(source.b), slots_[op.getResult()]};
   if (BytesOf(op.getResult()) == 0) return;
