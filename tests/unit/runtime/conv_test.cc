@@ -33,22 +33,25 @@ std::vector<T> Numbers(int64_t count, std::mt19937& random) {
 // Calls use(of x, of w, of y) with the elements of each product.
 template <typename Use>
 UNFOLLOWED void ForProducts(const ConvStep& c, const Use& use) {
+  const int64_t in = c.in / c.groups, out = c.out / c.groups;
   for (int64_t n = 0; n < c.batch; ++n) {
     for (int64_t o = 0; o < c.out; ++o) {
       for (int64_t p = 0; p < c.rows.out; ++p) {
         for (int64_t q = 0; q < c.cols.out; ++q) {
-          for (int64_t i = 0; i < c.in / c.groups; ++i) {
-            for (int64_t r = 0; r < c.rows.kernel; ++r) {
-              for (int64_t s = 0; s < c.cols.kernel; ++s) {
-                const int64_t place_row = p * c.rows.stride + r * c.rows.dilation - c.rows.low;
-                const int64_t place_col = q * c.cols.stride + s * c.cols.dilation - c.cols.low;
-                if (place_row % c.rows.spread != 0 || place_col % c.cols.spread != 0) continue;
-                const int64_t row = place_row / c.rows.spread, col = place_col / c.cols.spread;
-                if (row < 0 || row >= c.rows.in || col < 0 || col >= c.cols.in) continue;
-                const int64_t channel = n * c.in + o / (c.out / c.groups) * (c.in / c.groups) + i;
-                use((channel * c.rows.in + row) * c.cols.in + col,
-                    ((o * (c.in / c.groups) + i) * c.rows.kernel + r) * c.cols.kernel + s,
-                    ((n * c.out + o) * c.rows.out + p) * c.cols.out + q);
+          for (int64_t r = 0; r < c.rows.kernel; ++r) {
+            for (int64_t s = 0; s < c.cols.kernel; ++s) {
+              const int64_t place_row = p * c.rows.stride + r * c.rows.dilation - c.rows.low;
+              const int64_t place_col = q * c.cols.stride + s * c.cols.dilation - c.cols.low;
+              if (place_row % c.rows.spread != 0 || place_col % c.cols.spread != 0) continue;
+              const int64_t row = place_row / c.rows.spread, col = place_col / c.cols.spread;
+              if (row < 0 || row >= c.rows.in || col < 0 || col >= c.cols.in) continue;
+              int64_t at_x = ((n * c.in + o / out * in) * c.rows.in + row) * c.cols.in + col;
+              int64_t at_w = (o * in * c.rows.kernel + r) * c.cols.kernel + s;
+              const int64_t at_y = ((n * c.out + o) * c.rows.out + p) * c.cols.out + q;
+              for (int64_t i = 0; i < in; ++i) {
+                use(at_x, at_w, at_y);
+                at_x += c.rows.in * c.cols.in;
+                at_w += c.rows.kernel * c.cols.kernel;
               }
             }
           }
