@@ -85,6 +85,9 @@ absl::StatusOr<Plan> PlanFamily::At(absl::Span<const int64_t> sizes) const {
   values.reserve(numbers.size());
   for (const Number& number : numbers) values.push_back({number.place, number.value.At(sizes)});
   if (absl::Status status = at.SetNumbers(values); !status.ok()) return status;
+  for (const TileLoop& loop : at.tile_loops) {  // have a part of the temporaries each
+    if (loop.tiles < 1) return absl::InvalidArgumentError(absl::StrCat("a loop of ", loop.tiles, " tiles"));
+  }
   PlaceTemporaries(at);
   if (absl::Status status = CheckPlan(at); !status.ok()) return status;
   return at;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "runtime/host/arena.h"
 #include "runtime/polynomial.h"
 
 namespace tpu {
@@ -190,10 +191,53 @@ TEST(PlanFamily, ADamagedNumberIsNoPlan) {
   EXPECT_FALSE(family.At({40}).ok());
 }
 
-TEST(PlanFamily, ReadsNoneWithTileLoops) {
-  PlanFamily family = Family();
-  family.plan.tile_loops = {{.first = 0, .count = 1, .tiles = 1}};
-  EXPECT_FALSE(PlanFamily::Parse(family.Serialize()).ok());
+// Four matrices [size, 8] by [8, 4] and what that gives by [4, 4], each in a tile of its own.
+Plan TilesAt(int64_t size) {
+  Plan plan;
+  plan.num_inputs = 3;
+  const auto bytes = [](int64_t elements) { return static_cast<uint64_t>(elements) * 4; };
+  plan.slots = {{Slot::Kind::kInput, 0, 0, bytes(4 * size * 8)},
+                {Slot::Kind::kInput, 1, 0, bytes(8 * 4)},
+                {Slot::Kind::kTile, 0, 0, bytes(4 * size * 4)},
+                {Slot::Kind::kInput, 2, 0, bytes(4 * 4)},
+                {Slot::Kind::kOutput, 0, 0, bytes(4 * size * 4)}};
+  plan.outputs = {{.bytes = bytes(4 * size * 4)}};
+  Step first{.kind = Step::Kind::kGemm, .label = "dot", .slots = {0, 1, 2}, .num_inputs = 2};
+  first.gemm = {.m = size, .n = 4, .k = 8, .lda = 8, .ldb = 4, .ldc = 4, .batch = {4}};
+  first.gemm.stride_a = {size * 8}, first.gemm.stride_b = {0}, first.gemm.stride_c = {size * 4};
+  Step second{.kind = Step::Kind::kGemm, .label = "dot", .slots = {2, 3, 4}, .num_inputs = 2};
+  second.gemm = {.m = size, .n = 4, .k = 4, .lda = 4, .ldb = 4, .ldc = 4, .batch = {4}};
+  second.gemm.stride_a = second.gemm.stride_c = {size * 4}, second.gemm.stride_b = {0};
+  plan.steps = {first, second};
+  plan.tile_loops = {{.first = 0, .count = 2, .tiles = 4}};
+  PlaceTemporaries(plan);
+  return plan;
+}
+
+TEST(PlanFamily, HasTileLoops) {
+  const auto joined = PlanFamily::Join({TilesAt(13), TilesAt(14), TilesAt(37), TilesAt(61)}, kSizes);
+  ASSERT_TRUE(joined.ok()) << joined.status();
+  auto family = PlanFamily::Parse(joined->Serialize());
+  ASSERT_TRUE(family.ok()) << family.status();
+  for (int64_t size = 13; size <= 61; ++size) {
+    EXPECT_EQ(family->At({size})->Serialize(), TilesAt(size).Serialize()) << size;
+  }
+  // A damaged number of tiles.
+  Plan other = TilesAt(40);
+  other.tile_loops[0].tiles = 5;
+  const std::vector<int64_t> numbers = TilesAt(40).Split().numbers, others = other.Split().numbers;
+  const auto differ = std::mismatch(numbers.begin(), numbers.end(), others.begin());
+  for (int64_t tiles : {-4, 0, 3}) {
+    PlanFamily damaged = *family;
+    Polynomial value;
+    value.terms[0] = tiles;
+    damaged.numbers.push_back({static_cast<uint32_t>(differ.first - numbers.begin()), value});
+    std::sort(damaged.numbers.begin(), damaged.numbers.end(),
+              [](const auto& a, const auto& b) { return a.place < b.place; });
+    EXPECT_EQ(damaged.At({40}).status().code(), absl::StatusCode::kInvalidArgument) << tiles;
+    damaged.plan.tile_loops[0].tiles = tiles;
+    EXPECT_FALSE(PlanFamily::Parse(damaged.Serialize()).ok()) << tiles;
+  }
 }
 
 TEST(PlanFamily, RefusesPlansThatDifferInMore) {
