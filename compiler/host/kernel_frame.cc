@@ -87,6 +87,25 @@ void KernelFrame::For(Value* begin, Value* end, int64_t step, const Body& body, 
   b_.SetInsertPoint(after);
 }
 
+Value* KernelFrame::Either(Value* condition, llvm::function_ref<Value*()> then,
+                           llvm::function_ref<Value*()> otherwise) {
+  const auto block = [&](const char* name) { return llvm::BasicBlock::Create(module_.getContext(), name, function_); };
+  llvm::BasicBlock *first = block("then"), *second = block("otherwise"), *after = block("after");
+  b_.CreateCondBr(condition, first, second);
+  const auto write = [&](llvm::BasicBlock* from, llvm::function_ref<Value*()> what) {
+    b_.SetInsertPoint(from);
+    Value* value = what();
+    llvm::BasicBlock* end = b_.GetInsertBlock();
+    b_.CreateBr(after);
+    return std::pair(value, end);
+  };
+  const auto one = write(first, then), other = write(second, otherwise);
+  b_.SetInsertPoint(after);
+  llvm::PHINode* value = b_.CreatePHI(one.first->getType(), 2);
+  for (auto [v, end] : {one, other}) value->addIncoming(v, end);
+  return value;
+}
+
 Value* KernelFrame::Checked(Value* index, int64_t size) {
   Value* wrong = b_.CreateICmpUGE(index, I64(size, index));
   Report(wrong, KernelError::kIndex);

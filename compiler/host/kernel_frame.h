@@ -36,6 +36,9 @@ class KernelFrame {
   // for (position = begin; position < end; position += step). What `enter` writes runs once, before the first position.
   void For(llvm::Value* begin, llvm::Value* end, int64_t step, const Body& body,
            llvm::function_ref<void()> enter = nullptr);
+  // What one of the two writes, each in blocks of its own.
+  llvm::Value* Either(llvm::Value* condition, llvm::function_ref<llvm::Value*()> then,
+                      llvm::function_ref<llvm::Value*()> otherwise);
   // Stores the error code if there is one, and returns.
   void Finish(bool fence);
   llvm::Value* EntryAlloca(llvm::Type* type, int64_t count = 1);

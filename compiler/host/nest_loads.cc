@@ -178,25 +178,15 @@ bool NestValues::IsNearlyRun(const NestNode& load) const {
 Value* NestValues::LoadNearlyRun(const NestNode& node) {
   Value* index = Lanes(node.index);
   Value* first = b_.CreateExtractElement(index, uint64_t{0});
-  llvm::SmallVector<llvm::Constant*> steps;
-  for (int i = 0; i < width_; ++i) steps.push_back(b_.getInt64(i));
-  Value* follow = b_.CreateAdd(Splat(first, width_), llvm::ConstantVector::get(steps));
-  const auto block = [&](const char* name) { return llvm::BasicBlock::Create(module_.getContext(), name, function_); };
-  llvm::BasicBlock *run = block("run"), *apart = block("apart"), *loaded = block("loaded");
-  b_.CreateCondBr(b_.CreateAndReduce(b_.CreateICmpEQ(index, follow)), run, apart);
-  b_.SetInsertPoint(apart);
-  scopes_.emplace_back();
-  Value* each = LoadEach(node);
-  scopes_.pop_back();
-  b_.CreateBr(loaded);
-  b_.SetInsertPoint(run);
-  Value* whole = ops_.Load(node.type, At(pointers_[node.input], node.type, first), width_);
-  b_.CreateBr(loaded);
-  b_.SetInsertPoint(loaded);
-  llvm::PHINode* value = b_.CreatePHI(whole->getType(), 2);
-  value->addIncoming(each, apart);
-  value->addIncoming(whole, run);
-  return value;
+  Value* follow = b_.CreateAndReduce(b_.CreateICmpEQ(index, Ascending(first, width_)));
+  const auto whole = [&] { return ops_.Load(node.type, At(pointers_[node.input], node.type, first), width_); };
+  const auto each = [&] {
+    scopes_.emplace_back();
+    Value* lanes = LoadEach(node);
+    scopes_.pop_back();
+    return lanes;
+  };
+  return Either(follow, whole, each);
 }
 
 }  // namespace tpu::host

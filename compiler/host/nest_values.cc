@@ -194,9 +194,7 @@ Value* NestValues::ComputeSymbol(int id, bool lanes) {
   if (symbol.kind == Symbol::Kind::kLoop) {
     of = position_[id];
     if (!lanes) return of;
-    llvm::SmallVector<llvm::Constant*> steps;
-    for (int i = 0; i < width_; ++i) steps.push_back(b_.getInt64(i));
-    return b_.CreateAdd(Splat(of, width_), llvm::ConstantVector::get(steps));
+    return Ascending(of, width_);
   }
   if (symbol.kind == Symbol::Kind::kNode) {
     Value* index = Get(symbol.node);
@@ -225,6 +223,12 @@ Value* NestValues::Scalar(const Expr& e) {
   }
   if (sum == nullptr) return I64(e.constant);
   return e.constant == 0 && !many() ? sum : b_.CreateAdd(sum, I64(e.constant));
+}
+
+Value* NestValues::Ascending(Value* first, int count) {
+  llvm::SmallVector<llvm::Constant*> steps;
+  for (int i = 0; i < count; ++i) steps.push_back(b_.getInt64(i));
+  return b_.CreateAdd(Splat(first, count), llvm::ConstantVector::get(steps));
 }
 
 Value* NestValues::Lanes(const Expr& e) {
@@ -257,9 +261,7 @@ Value* NestValues::Random(const NestNode& node) {
     Expr index = node.index;
     index.constant -= word;  // draws of other words then share the blocks
     Value* first = b_.CreateAdd(b_.CreateLShr(Scalar(index), I64(2)), offset);
-    llvm::SmallVector<llvm::Constant*> steps;
-    for (int i = 0; i < blocks; ++i) steps.push_back(b_.getInt64(i));
-    auto words = ops_.math().Philox(b_.CreateAdd(Splat(first, blocks), llvm::ConstantVector::get(steps)), seed);
+    auto words = ops_.math().Philox(Ascending(first, blocks), seed);
     if (step == 4) return words[word];
     llvm::SmallVector<int> join, order;
     for (int i = 0; i < 2 * blocks; ++i) join.push_back(i);
@@ -293,20 +295,9 @@ Value* NestValues::Choose(const NestNode& node, Value* at, size_t begin, size_t 
     return part;
   }
   const size_t middle = (begin + end) / 2;
-  const auto block = [&](const char* name) { return llvm::BasicBlock::Create(module_.getContext(), name, function_); };
-  llvm::BasicBlock *before = block("before"), *from = block("from"), *chosen = block("chosen");
-  b_.CreateCondBr(b_.CreateICmpSLT(at, I64(node.starts[middle])), before, from);
-  llvm::SmallVector<std::pair<Value*, llvm::BasicBlock*>, 2> halves;
-  for (auto [half, first, last] : {std::tuple(before, begin, middle), std::tuple(from, middle, end)}) {
-    b_.SetInsertPoint(half);
-    Value* part = Choose(node, at, first, last);
-    halves.push_back({part, b_.GetInsertBlock()});
-    b_.CreateBr(chosen);
-  }
-  b_.SetInsertPoint(chosen);
-  llvm::PHINode* value = b_.CreatePHI(halves[0].first->getType(), 2);
-  for (auto [part, half] : halves) value->addIncoming(part, half);
-  return value;
+  return Either(
+      b_.CreateICmpSLT(at, I64(node.starts[middle])), [&] { return Choose(node, at, begin, middle); },
+      [&] { return Choose(node, at, middle, end); });
 }
 
 bool NestValues::IsRounded(int id, mlir::FloatType half, int depth) const {

@@ -61,6 +61,8 @@ class NestValues : protected KernelFrame {
   }
 
   // --- values ---
+  // first, first + 1, ..: so many lanes.
+  Value* Ascending(Value* first, int count);
   // KernelFrame's, with a scope for the body.
   void For(Value* begin, Value* end, int64_t step, const Body& body, llvm::function_ref<void()> enter = nullptr);
   Value* Get(int node);          // at the present position, scalar where it is the same for all lanes
