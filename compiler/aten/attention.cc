@@ -93,15 +93,6 @@ constexpr int64_t kQueriesTogether = 128;  // what devices multiply at once
 // scores. In blocks, too, are those of so few heads that their sums over queries leave threads without work where these
 // are in tiles.
 constexpr int64_t kLeastQueriesOfHost = 256, kMostBlocksOfHost = 8, kFewHeads = 8;
-// Its tiles are equal parts of a block's queries: so many at least, and so few that a core's caches hold their scores.
-constexpr int64_t kLeastOfTile = 64, kMostOfTile = 256;
-
-bool DividesIntoTiles(int64_t queries) {
-  for (int64_t tile = kLeastOfTile; tile <= kMostOfTile; ++tile) {
-    if (queries % tile == 0) return true;
-  }
-  return false;
-}
 
 // The queries [begin, end) of each block. sums: of what they give keys and values.
 struct Queries {
@@ -109,20 +100,15 @@ struct Queries {
 };
 llvm::SmallVector<Queries> BlocksOf(AtenCall& c, const Attention& a, bool sums) {
   const int64_t queries = a.query.size(-2), heads = Heads(a.query);
-  const bool tiles = HasManyScores(c, a);
   int64_t blocks = 1;
   if (!c.host_kernels()) {
     blocks = std::clamp<int64_t>(llvm::divideCeil(heads * queries * a.key.size(-2), kMostScores), 1, kMostBlocks);
-  } else if (tiles && (a.causal || (sums && heads < kFewHeads))) {
+  } else if (HasManyScores(c, a) && (a.causal || (sums && heads < kFewHeads))) {
     blocks = std::clamp<int64_t>(queries / kLeastQueriesOfHost, 1, kMostBlocksOfHost);
   }
   const int64_t step = blocks == 1 ? queries : llvm::alignTo(llvm::divideCeil(queries, blocks), kQueriesTogether);
   llvm::SmallVector<Queries> all;
-  for (int64_t begin = 0; begin < queries; begin = all.back().end) {
-    const int64_t some = std::min(step, queries - begin);
-    const bool rest = tiles && some > kQueriesTogether && !DividesIntoTiles(some);
-    all.push_back({begin, begin + (rest ? llvm::alignDown(some, kQueriesTogether) : some)});
-  }
+  for (int64_t begin = 0; begin < queries; begin += step) all.push_back({begin, std::min(begin + step, queries)});
   return all;
 }
 
@@ -190,11 +176,10 @@ Gradients DifferentiateBlock(const Attention& a, Tensor dy, Tensor output, Tenso
 Gradients Differentiate(AtenCall& c, const Attention& a, Tensor dy, Tensor output, Tensor logsumexp, bool scores) {
   const DType stored = a.query.dtype(), sums = OpMath(stored);
   const int64_t keys = a.key.size(-2);
-  const bool many = HasManyScores(c, a);
+  const bool many = HasManyScores(c, a) || (c.host_kernels() && c.open_sizes());  // at the largest of them
   const llvm::SmallVector<Queries> blocks = BlocksOf(c, a, /*sums=*/true);
   if (blocks.size() <= 1 || scores) {
-    const bool again = many || (c.host_kernels() && c.open_sizes());  // they may be many at the largest of them
-    Gradients g = DifferentiateBlock(a, dy, output, logsumexp, many ? sums : stored, again);
+    Gradients g = DifferentiateBlock(a, dy, output, logsumexp, many ? sums : stored, many);
     return {g.query, ir::Convert(g.key, stored), ir::Convert(g.value, stored), g.scores};
   }
   const auto add = [&](Tensor& sum, Tensor part) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -20,11 +21,12 @@ constexpr int64_t kLeastRows = 512;            // of a product without a batch: 
 constexpr uint64_t kMostTileBytes = 4 << 20;   // of what a tile needs at a time, to stay in the caches of one core
 constexpr uint64_t kLeastLinkBytes = 1 << 20;  // less than that stays in cache in any case
 
-// Tiles of a part of a matrix's rows, where whole matrices do not fit: the scores of attention over many positions.
-// Each packs the right side anew, which is small beside the result.
-constexpr int64_t kLeastRowsOfPart = 64;
-constexpr uint64_t kMostRightBytesOfPart = 4 << 20;
-constexpr uint64_t kMostPartBytes = 32 << 20;  // where all parts are more than a tile should be
+// Tiles of some of a matrix's rows, where whole matrices do not fit: the scores of attention over many positions. Each
+// packs the right side anew, which is small beside the result.
+constexpr int64_t kLeastRowsOfTile = 64, kRowUnit = 16;
+constexpr uint64_t kMostRightBytes = 4 << 20;
+constexpr uint64_t kMostBytesOfLeast = 32 << 20;  // where so few rows are more than a tile should be
+constexpr uint64_t kMostBytesOfSums = 8 << 20;    // apart, several loops' sums would be in memory
 
 // The matrix library reads the right side of products of few rows where it lies, from a core's own cache; panels would
 // be packed anew for each tile. A loop over such products and what lies between wakes the threads once instead of at
@@ -70,7 +72,7 @@ int64_t CutOf(const LoopNest& nest, const KernelShape& shape, const Expr& index,
 }
 
 // Joins steps to clusters, each a tile loop or a step alone, along what one writes and another reads. What is cut is so
-// at every size; bytes are counted at the largest.
+// at every size.
 class Former {
  public:
   explicit Former(absl::Span<const SizedSteps> sizes) : plan_(*sizes.back().plan) {
@@ -87,7 +89,8 @@ class Former {
   }
   void Join();
   std::vector<std::vector<size_t>> Order() const;
-  TileLoop LoopOf(const std::vector<size_t>& steps) const;  // of no tiles where they make none
+  using Loops = std::vector<TileLoop>;  // one of each size, or none
+  Loops LoopsOf(const std::vector<size_t>& steps) const;
 
  private:
   struct Edge {
@@ -97,10 +100,6 @@ class Former {
   };
   void FindEdges();
   bool HasFewRows(size_t step) const;
-  struct Limits {
-    bool parts = false;  // tiles may be parts of a matrix
-    uint64_t bytes = kMostTileBytes;
-  };
   struct AtSize {
     const Plan& plan;
     const std::vector<Slices>& slices;
@@ -109,10 +108,20 @@ class Former {
       return (IsByDepth(loop, plan.steps[step]) ? by_depth : slices)[step];
     }
   };
-  bool Divides(const AtSize& at, size_t step, const TileLoop& loop, const Limits& limits) const;
-  bool FitsAt(const AtSize& at, const std::vector<size_t>& steps, const TileLoop& loop, const Limits& limits) const;
-  bool Fits(const std::vector<size_t>& steps, const TileLoop& loop, const Limits& limits) const;
-  TileLoop LoopOfParts(const std::vector<size_t>& steps) const;
+  struct Use {
+    size_t first, last;    // step
+    bool written = false;  // by one of them
+    int64_t cut = 0;       // by all of them
+    bool Shared() const { return written && first != last; }
+  };
+  std::map<uint32_t, Use> UsesOf(const AtSize& at, const std::vector<size_t>& steps, const TileLoop& loop) const;
+  bool Divides(const AtSize& at, size_t step, const TileLoop& loop) const;
+  std::optional<uint64_t> BytesAt(const AtSize& at, const std::vector<size_t>& steps, const TileLoop& loop) const;
+  std::optional<uint64_t> BytesOfTiles(const std::vector<size_t>& steps, const Loops& loops) const;
+  bool Fit(const std::vector<size_t>& steps, const Loops& loops, uint64_t most = kMostTileBytes) const;
+  Loops Alike(const TileLoop& loop) const { return Loops(sizes_.size(), loop); }
+  int64_t PartsOfMatrix(const AtSize& at, const std::vector<size_t>& steps, const GemmStep& product) const;
+  Loops LoopsOverMatrices(const std::vector<size_t>& steps) const;
   bool Open() const { return sizes_.size() > 1; }
   bool PathAround(size_t a, size_t b) const;
   bool TryJoin(size_t a, size_t b);
@@ -161,93 +170,142 @@ bool Former::HasFewRows(size_t step) const {
          s.gemm.batch.empty() && s.gemm.m <= kFewRows && BytesOf(s.slots[1]) <= kMostBytesOfFew;
 }
 
-bool Former::Divides(const AtSize& at, size_t step, const TileLoop& loop, const Limits& limits) const {
+bool Former::Divides(const AtSize& at, size_t step, const TileLoop& loop) const {
   const Step& s = at.plan.steps[step];
-  if (at.slices[step].empty()) return false;
-  const int64_t tiles = loop.tiles;
-  if (ExtentIn(loop, s) % tiles != 0) return false;
-  if (IsByDepth(loop, s)) return tiles / loop.together == BatchesOf(s.gemm);
+  if (at.slices[step].empty() || ExtentIn(loop, s) % loop.parts != 0) return false;
+  if (IsByDepth(loop, s)) return loop.groups() == BatchesOf(s.gemm);
   if (s.kind == Step::Kind::kKernel) return true;
-  const int64_t rows = RowsOf(s.gemm) / tiles;
-  if (s.gemm.batch.empty()) return rows >= (HasFewRows(step) ? kLeastRowsOfFew : kLeastRows);
-  if (rows % s.gemm.m == 0) return true;
-  return limits.parts && s.gemm.m % rows == 0 && rows >= kLeastRowsOfPart &&
-         static_cast<uint64_t>(s.gemm.k * s.gemm.n) * SizeOf(s.gemm.dtype) <= kMostRightBytesOfPart;
+  const int64_t part = RowsOf(s.gemm) / loop.parts, tile = part * std::min(loop.of_tile, loop.of_group);
+  if (s.gemm.batch.empty()) return tile >= (HasFewRows(step) ? kLeastRowsOfFew : kLeastRows);
+  if (tile % s.gemm.m == 0) return true;
+  return part * loop.of_group % s.gemm.m == 0 && tile >= kLeastRowsOfTile &&
+         static_cast<uint64_t>(s.gemm.k * s.gemm.n) * SizeOf(s.gemm.dtype) <= kMostRightBytes;
 }
 
-// Every value that one of the steps writes and another touches is cut alike, and a tile has no more than so many bytes
-// at a time.
-bool Former::Fits(const std::vector<size_t>& steps, const TileLoop& loop, const Limits& limits) const {
-  const auto inside = [&](size_t step) { return std::binary_search(steps.begin(), steps.end(), step); };
-  if (llvm::any_of(edges_, [&](const Edge& e) { return e.apart && inside(e.from) && inside(e.to); })) return false;
-  return llvm::all_of(sizes_, [&](const AtSize& at) { return FitsAt(at, steps, loop, limits); });
-}
-
-bool Former::FitsAt(const AtSize& at, const std::vector<size_t>& steps, const TileLoop& loop,
-                    const Limits& limits) const {
-  struct Use {
-    size_t first, last;
-    bool cut = true, written = false;  // by every step; by one
-  };
+std::map<uint32_t, Former::Use> Former::UsesOf(const AtSize& at, const std::vector<size_t>& steps,
+                                               const TileLoop& loop) const {
   std::map<uint32_t, Use> uses;
   for (size_t step : steps) {
-    if (!Divides(at, step, loop, limits)) return false;
     const std::vector<uint32_t>& slots = plan_.steps[step].slots;
     const Slices& slices = at.SlicesIn(loop, step);
     for (size_t j = 0; j < slots.size(); ++j) {
       Use& use = uses.try_emplace(slots[j], Use{step, step}).first->second;
       use.last = step;
-      use.cut &= slices[j] % loop.tiles == 0;
+      use.cut = std::gcd(use.cut, slices[j]);
       use.written |= j >= plan_.steps[step].num_inputs;
     }
   }
-  const auto shared = [](const Use& use) { return use.written && !use.cut && use.first != use.last; };
-  if (llvm::any_of(uses, [&](const auto& use) { return shared(use.second); })) return false;
-  return llvm::all_of(steps, [&](size_t step) {
-    uint64_t bytes = 0;
-    for (const auto& [slot, use] : uses) {
-      if (use.cut && use.first <= step && step <= use.last) bytes += BytesOf(slot) / static_cast<uint64_t>(loop.tiles);
-    }
-    return bytes <= limits.bytes;
-  });
+  return uses;
 }
 
-// The fewest parts of a matrix that fit, or the smallest there are. No number of parts but one divides every size: of
-// several sizes a tile is a matrix, however large. A thread has less of them in memory than a launch.
-TileLoop Former::LoopOfParts(const std::vector<size_t>& steps) const {
-  const GemmStep* product = nullptr;
-  bool sums = false;
+// Every value that one of the steps writes and another touches is cut alike: the bytes that a tile has at a time.
+std::optional<uint64_t> Former::BytesAt(const AtSize& at, const std::vector<size_t>& steps,
+                                        const TileLoop& loop) const {
+  if (!llvm::all_of(steps, [&](size_t step) { return Divides(at, step, loop); })) return std::nullopt;
+  uint64_t most = 0;
+  std::vector<std::pair<Use, uint64_t>> cut;
+  for (const auto& [slot, use] : UsesOf(at, steps, loop)) {
+    if (use.cut % loop.parts == 0) {
+      cut.push_back({use, BytesOfTile(loop, at.plan.slots[slot].bytes)});
+    } else if (use.Shared()) {
+      return std::nullopt;
+    }
+  }
   for (size_t step : steps) {
-    const Step& s = plan_.steps[step];
-    if (s.kind != Step::Kind::kGemm || s.gemm.batch.empty()) continue;
-    if (SumsOverTiles(s.gemm)) {
-      sums = true;
-    } else if (product == nullptr) {
-      product = &s.gemm;
-    }
+    uint64_t bytes = 0;
+    for (const auto& [use, of_tile] : cut) bytes += use.first <= step && step <= use.last ? of_tile : 0;
+    most = std::max(most, bytes);
   }
-  TileLoop smallest{.tiles = 0};
-  if (product == nullptr || (sums && BatchesOf(*product) < kTileUnit)) return smallest;
-  const uint64_t most = Open() ? UINT64_MAX : kMostPartBytes;
-  for (int64_t parts = 1; product->m / parts >= kLeastRowsOfPart && (parts == 1 || !Open()); ++parts) {
-    if (product->m % parts != 0) continue;
-    const TileLoop loop{.tiles = BatchesOf(*product) * parts, .together = sums ? parts : 1};
-    if (Fits(steps, loop, {.parts = true})) return loop;
-    if (Fits(steps, loop, {.parts = true, .bytes = most})) smallest = loop;
-  }
-  return smallest;
+  return most;
 }
 
-TileLoop Former::LoopOf(const std::vector<size_t>& steps) const {
+// At the size at which they are most.
+std::optional<uint64_t> Former::BytesOfTiles(const std::vector<size_t>& steps, const Loops& loops) const {
+  const auto inside = [&](size_t step) { return std::binary_search(steps.begin(), steps.end(), step); };
+  if (llvm::any_of(edges_, [&](const Edge& e) { return e.apart && inside(e.from) && inside(e.to); })) {
+    return std::nullopt;
+  }
+  uint64_t most = 0;
+  for (size_t i = 0; i < loops.size(); ++i) {
+    const std::optional<uint64_t> bytes = BytesAt(sizes_[i], steps, loops[i]);
+    if (!bytes) return std::nullopt;
+    most = std::max(most, *bytes);
+  }
+  return most;
+}
+
+bool Former::Fit(const std::vector<size_t>& steps, const Loops& loops, uint64_t most) const {
+  const std::optional<uint64_t> bytes = BytesOfTiles(steps, loops);
+  return bytes && *bytes <= most;
+}
+
+// How finely all steps cut what they share of each of the product's matrices; 0 where not at all.
+int64_t Former::PartsOfMatrix(const AtSize& at, const std::vector<size_t>& steps, const GemmStep& product) const {
+  const int64_t matrices = BatchesOf(product);
+  const TileLoop rows{.parts = RowsOf(product), .of_group = product.m};
+  int64_t parts = RowsOf(product);
+  for (size_t step : steps) parts = std::gcd(parts, ExtentIn(rows, at.plan.steps[step]));
+  for (const auto& [slot, use] : UsesOf(at, steps, rows)) {
+    if (use.Shared()) parts = std::gcd(parts, use.cut);
+  }
+  return parts % matrices == 0 ? parts / matrices : 0;
+}
+
+// Tiles of a matrix, or of as many of its rows as fit, at every size as many. A thread has less of them in memory than
+// a launch has of the whole.
+Former::Loops Former::LoopsOverMatrices(const std::vector<size_t>& steps) const {
+  const auto kind = [&](bool sums) {
+    return llvm::find_if(steps, [&, sums](size_t step) {
+      const Step& s = plan_.steps[step];
+      return s.kind == Step::Kind::kGemm && !s.gemm.batch.empty() && SumsOverTiles(s.gemm) == sums;
+    });
+  };
+  const auto product = kind(false);
+  const bool sums = kind(true) != steps.end();
+  const auto uncut = [&](const AtSize& at) {
+    return llvm::any_of(steps, [&](size_t step) { return at.slices[step].empty(); });
+  };
+  if (product == steps.end() || llvm::any_of(sizes_, uncut) ||
+      (sums && BatchesOf(plan_.steps[*product].gemm) < kTileUnit)) {
+    return {};
+  }
+  Loops whole, some;
+  int64_t rows = 0;  // of a part
+  for (const AtSize& at : sizes_) {
+    const GemmStep& g = at.plan.steps[*product].gemm;
+    whole.push_back({.parts = BatchesOf(g)});
+    const int64_t parts = PartsOfMatrix(at, steps, g);
+    if (parts > 0 && rows == 0) rows = g.m / parts;
+    if (parts > 0 && rows * parts == g.m) some.push_back({.parts = BatchesOf(g) * parts, .of_group = parts});
+  }
+  if (Fit(steps, whole)) return whole;
+  if (some.size() == sizes_.size()) {
+    const int64_t least = llvm::divideCeil(kLeastRowsOfTile, rows), unit = llvm::divideCeil(kRowUnit, rows);
+    const uint64_t closed = rows <= kLeastRowsOfTile ? kMostBytesOfLeast : sums ? kMostBytesOfSums : kMostTileBytes;
+    const uint64_t allowed = Open() ? UINT64_MAX : closed;
+    for (TileLoop& loop : some) loop.of_tile = least;
+    if (const std::optional<uint64_t> bytes = BytesOfTiles(steps, some); bytes && *bytes <= allowed) {
+      const int64_t of_group = some.back().of_group;
+      const int64_t most =
+          std::max(least, static_cast<int64_t>(kMostTileBytes * least / std::max<uint64_t>(*bytes, 1)));
+      const int64_t tiles = llvm::divideCeil(of_group, most);
+      for (TileLoop& loop : some) loop.of_tile = llvm::alignTo(llvm::divideCeil(of_group, tiles), unit);
+      return some;
+    }
+  }
+  return Open() && Fit(steps, whole, UINT64_MAX) ? whole : Loops();  // however large
+}
+
+Former::Loops Former::LoopsOf(const std::vector<size_t>& steps) const {
   for (int64_t tiles = kMostTiles; tiles > 0; tiles -= kTileUnit) {
-    if (const TileLoop loop{.tiles = tiles}; Fits(steps, loop, {})) return loop;
+    if (const Loops loops = Alike({.parts = tiles}); Fit(steps, loops)) return loops;
   }
-  if (const TileLoop loop = LoopOfParts(steps); loop.tiles > 0) return loop;
-  if (llvm::none_of(steps, [&](size_t step) { return HasFewRows(step); })) return {.tiles = 0};
+  if (Loops loops = LoopsOverMatrices(steps); !loops.empty()) return loops;
+  if (llvm::none_of(steps, [&](size_t step) { return HasFewRows(step); })) return {};
   for (int64_t tiles = kMostTilesOfFew; tiles > 1; --tiles) {
-    if (const TileLoop loop{.tiles = tiles}; Fits(steps, loop, {})) return loop;
+    if (const Loops loops = Alike({.parts = tiles}); Fit(steps, loops)) return loops;
   }
-  return {.tiles = 0};
+  return {};
 }
 
 // Whether some path leads from cluster a through another cluster to b.
@@ -288,7 +346,7 @@ bool Former::TryJoin(size_t a, size_t b) {
   if (a == b) return true;
   std::vector<size_t> both;
   std::merge(members_[a].begin(), members_[a].end(), members_[b].begin(), members_[b].end(), std::back_inserter(both));
-  if (LoopOf(both).tiles == 0) return true;
+  if (LoopsOf(both).empty()) return true;
   if (PathAround(a, b) || PathAround(b, a)) return false;
   const size_t joined = both.front();
   for (size_t step : both) cluster_[step] = joined;
@@ -379,13 +437,12 @@ std::vector<size_t> FormTileLoops(absl::Span<const SizedSteps> sizes) {
   Former former(sizes);
   former.Join();
   std::vector<size_t> former_number;
-  std::vector<TileLoop> loops;
   for (const std::vector<size_t>& cluster : former.Order()) {
-    if (cluster.size() > 1) {
-      TileLoop loop = former.LoopOf(cluster);
+    const Former::Loops loops = cluster.size() > 1 ? former.LoopsOf(cluster) : Former::Loops();
+    for (size_t i = 0; i < loops.size(); ++i) {
+      TileLoop& loop = sizes[i].plan->tile_loops.emplace_back(loops[i]);
       loop.first = static_cast<uint32_t>(former_number.size());
       loop.count = static_cast<uint32_t>(cluster.size());
-      loops.push_back(loop);
     }
     former_number.insert(former_number.end(), cluster.begin(), cluster.end());
   }
@@ -393,7 +450,6 @@ std::vector<size_t> FormTileLoops(absl::Span<const SizedSteps> sizes) {
     std::vector<Step> steps;
     for (size_t step : former_number) steps.push_back(std::move(size.plan->steps[step]));
     size.plan->steps = std::move(steps);
-    size.plan->tile_loops = loops;
     KeepInTiles(*size.plan);
   }
   return former_number;

@@ -5,6 +5,8 @@
 #include <iterator>
 #include <utility>
 
+#include "runtime/host/tile_cut.h"
+
 namespace tpu::host {
 namespace {
 
@@ -96,7 +98,7 @@ void PlaceTemporaries(Plan& plan, absl::Span<const InPlace> in_place) {
   plan.thread_bytes = Place(plan, Slot::Kind::kTile, lives, in_place, [&](size_t slot) {
     const auto loop = std::find_if(plan.tile_loops.begin(), plan.tile_loops.end(),
                                    [&](const TileLoop& l) { return lives[slot].last < l.first + size_t{l.count}; });
-    return plan.slots[slot].bytes / static_cast<uint64_t>(loop->tiles);
+    return BytesOfTile(*loop, plan.slots[slot].bytes);
   });
 }
 

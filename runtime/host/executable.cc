@@ -61,6 +61,7 @@ class PlanExecutable final : public Executable {
   void Resolve(Frame& frame) const;
   void RunPart(const Part& part, Frame& frame, const NodeRunner& run_node) const;
   absl::Status RunStep(const Step& step, Frame& frame, const NodeRunner& run_node) const;
+  int64_t TasksOf(const TileLoop& loop) const;  // tiles, or groups of them
   void RunTiles(const TileLoop& loop, absl::Span<const size_t> steps, Frame& frame) const;
   absl::Status RunCall(const Step& step, Frame& frame, const NodeRunner& run_node) const;
   absl::StatusOr<BufferRef> BufferOf(uint32_t slot, const Frame& frame) const;
@@ -76,8 +77,8 @@ class PlanExecutable final : public Executable {
   Device* const device_;
   Plan plan_;
   int calls_ = 0;
-  bool brief_ = false;      // its launches are too short to be timed
-  int64_t tile_parts_ = 0;  // tiles that are in work at the same time, at most
+  bool brief_ = false;         // its launches are too short to be timed
+  int64_t tiles_at_once_ = 0;  // that are in work, at most
   std::deque<Part> parts_;
   mutable std::atomic<int64_t> launches_{0}, timed_{0};
   std::vector<uint64_t> input_bytes_;  // least size of each input
@@ -145,7 +146,7 @@ absl::Status PlanExecutable::Load(CodeLoader* loader) {
   brief_ = IsBrief(plan_);
   for (const Plan::Stage& stage : plan_.Stages()) parts_.emplace_back(stage);
   for (const TileLoop& loop : plan_.tile_loops) {
-    tile_parts_ = std::max(tile_parts_, std::min<int64_t>(loop.tiles, NumThreads()));
+    tiles_at_once_ = std::max(tiles_at_once_, std::min<int64_t>(TasksOf(loop), NumThreads()));
   }
   input_bytes_.assign(plan_.num_inputs, 0);
   provided_.assign(plan_.outputs.size(), false);
@@ -278,7 +279,7 @@ absl::Status PlanExecutable::Allocate(Frame& frame) const {
     if (!buffer.ok()) return buffer.status();
     frame.outputs[i] = *std::move(buffer);
   }
-  if (const uint64_t bytes = TileArena(tile_parts_); bytes > 0) {
+  if (const uint64_t bytes = TileArena(tiles_at_once_); bytes > 0) {
     absl::StatusOr<BufferRef> arena = device_->Allocate(bytes);
     if (!arena.ok()) return arena.status();
     frame.arena = *std::move(arena);
@@ -354,36 +355,45 @@ absl::Status PlanExecutable::RunStep(const Step& step, Frame& frame, const NodeR
   return absl::OkStatus();
 }
 
+int64_t PlanExecutable::TasksOf(const TileLoop& loop) const {
+  const auto begin = plan_.steps.begin() + loop.first;
+  const bool sums = std::any_of(begin, begin + loop.count, [&](const Step& s) { return IsByDepth(loop, s); });
+  return loop.groups() * (sums ? 1 : loop.tiles_of_group());
+}
+
 void PlanExecutable::RunTiles(const TileLoop& loop, absl::Span<const size_t> steps, Frame& frame) const {
   absl::InlinedVector<int64_t, 8> errors(steps.size(), 0);
   absl::InlinedVector<Pointers, 8> pointers;
   for (size_t i = 0; i < steps.size(); ++i) pointers.push_back(PointersOf(plan_.steps[steps[i]], frame, &errors[i]));
-  // A part for each thread, or for each tile where these are fewer. Steps count from the value's beginning, so that is
+  // Room for each thread, or for each task where these are fewer. Steps count from the value's beginning, so that is
   // where a tile is put.
-  const bool few = loop.tiles <= NumThreads();
-  const auto place = [&](const Slot& slot, int64_t tile) {
-    const uint64_t part = TileArena(few ? tile : ThreadNumber());
-    const uintptr_t at = reinterpret_cast<uintptr_t>(frame.arena->data()) + part + slot.offset;
-    return reinterpret_cast<void*>(at - slot.bytes / static_cast<uint64_t>(loop.tiles) * static_cast<uint64_t>(tile));
-  };
-  auto run = [&](size_t i, int64_t tile) {
+  const int64_t tasks = TasksOf(loop);
+  auto run = [&](size_t i, char* room, int64_t begin, int64_t end) {
     const Step& step = plan_.steps[steps[i]];
     Pointers at = pointers[i];
     for (size_t j = 0; j < step.slots.size(); ++j) {
-      if (const Slot& slot = plan_.slots[step.slots[j]]; slot.kind == Slot::Kind::kTile) at[j] = place(slot, tile);
+      const Slot& slot = plan_.slots[step.slots[j]];
+      if (slot.kind != Slot::Kind::kTile) continue;
+      const uint64_t before = slot.bytes / static_cast<uint64_t>(loop.parts) * static_cast<uint64_t>(begin);
+      at[j] = reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(room) + slot.offset - before);
     }
-    const int64_t extent = ExtentIn(loop, step) / loop.tiles;
+    const int64_t extent = ExtentIn(loop, step) / loop.parts;
     if (step.kind == Step::Kind::kKernel) {
-      functions_[step.kernel.kernel](at.data(), tile * extent, (tile + 1) * extent);
+      functions_[step.kernel.kernel](at.data(), begin * extent, end * extent);
     } else if (IsByDepth(loop, step)) {
-      RunGemmDepth(step.gemm, at[0], at[1], at[2], tile * extent, (tile + 1) * extent);
+      RunGemmDepth(step.gemm, at[0], at[1], at[2], begin * extent, end * extent);
     } else {
-      RunGemmRows(step.gemm, at[0], at[1], at[2], tile * extent, (tile + 1) * extent);
+      RunGemmRows(step.gemm, at[0], at[1], at[2], begin * extent, end * extent);
     }
   };
-  ParallelFor(loop.tiles / loop.together, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t tile = begin * loop.together; tile < end * loop.together; ++tile) {
-      for (size_t i = 0; i < steps.size(); ++i) run(i, tile);
+  const int64_t in_group = loop.tiles_of_group(), together = loop.groups() * in_group / tasks;
+  ParallelFor(tasks, 1, [&](int64_t first, int64_t last) {
+    for (int64_t tile = first * together; tile < last * together; ++tile) {
+      char* const arena = frame.arena ? static_cast<char*>(frame.arena->data()) : nullptr;
+      char* const room = arena + TileArena(tasks <= NumThreads() ? tile / together : ThreadNumber());
+      const int64_t group = tile / in_group * loop.of_group, begin = tile % in_group * loop.of_tile;
+      const int64_t end = std::min(begin + loop.of_tile, loop.of_group);
+      for (size_t i = 0; i < steps.size(); ++i) run(i, room, group + begin, group + end);
     }
   });
   for (size_t i = 0; i < steps.size(); ++i) {

@@ -12,7 +12,7 @@
 namespace tpu::host {
 namespace {
 
-constexpr std::string_view kMagic = "TPUHOST10";
+constexpr std::string_view kMagic = "TPUHOST11";
 
 // Writing and reading share one description of the format (the Visit functions): a field can't be in one alone.
 // Numbers take 64 bits each, whatever their type.
@@ -182,7 +182,7 @@ void Visit(V& v, Some<Step> auto& s) {
 
 template <typename V>
 void Visit(V& v, Some<TileLoop> auto& l) {
-  v(l.first), v(l.count), v(l.tiles), v(l.together);
+  v(l.first), v(l.count), v(l.parts), v(l.of_group), v(l.of_tile);
 }
 
 template <typename V>

@@ -27,7 +27,7 @@ struct Slot {
     kCall,      // a buffer that a call step's kernel returns, used by later steps; `index` numbers these
     kConstant,  // bytes [offset, offset + bytes) of Plan::constants
     kTile,      // a value of one tile loop's own, of which each thread has room for a tile: bytes
-                // [offset, offset + bytes / tiles) of its part of the arena; every tile is written over the last
+                // [offset, offset + BytesOfTile(loop, bytes)) of its part of the arena; a tile is written over the last
   };
   Kind kind = Kind::kTemp;
   uint32_t index = 0;
@@ -83,15 +83,18 @@ struct GemmStep {
 // slots: the operands a and b, then c.
 using ConvStep = Convolution;
 
-// Steps [first, first + count), kernels and products, in one parallel loop: a task runs tile t of each in turn, on data
-// that is still in its core's cache. Tile t of a kernel is the t-th of `tiles` equal parts of its extent, of a product
-// the t-th of its rows over the whole batch. The compiler sees to it that no tile needs another's results.
+// Steps [first, first + count), kernels and products, in one parallel loop: a task runs a tile of each in turn, on data
+// that is still in its core's cache. All have as many equal `parts`, a kernel of its extent, a product of its rows over
+// the whole batch. Tiles are so many parts in a row, or what is left of them, of each group of parts. The compiler sees
+// to it that no tile needs another's results.
 //
-// together: so many tiles in a row are one task's, all of one matrix of the batch. Where there are several, products
-// that SumOverTiles take the t-th part of the depth over the whole batch instead: a task adds up their C[b].
+// Where a group has several parts it is one matrix of the batch, and products that SumsOverTiles take their parts of
+// the depth over the whole batch instead: all tiles of a group are then one task's, which adds up their C[b].
 struct TileLoop {
   uint32_t first = 0, count = 0;
-  int64_t tiles = 1, together = 1;
+  int64_t parts = 1, of_group = 1, of_tile = 1;
+  int64_t groups() const { return parts / of_group; }
+  int64_t tiles_of_group() const { return (of_group - 1) / of_tile + 1; }
 };
 
 // A node of the fragment that runs as a host kernel through Executable::Launch's run_node. What it writes are kCall or

@@ -263,8 +263,8 @@ class Checker {
       const Slot& slot = plan_.slots[s.slots[j]];
       if (slot.kind != Slot::Kind::kTile) continue;
       if (loop == nullptr) return Bad("step ", step, " is in no tile loop and uses a value of one");
-      const uint64_t parts = static_cast<uint64_t>(loop->tiles);
-      if (slot.bytes % parts != 0 || !Within(slot.offset, slot.bytes / parts, plan_.thread_bytes)) {
+      if (slot.bytes % static_cast<uint64_t>(loop->parts) != 0 ||
+          !Within(slot.offset, BytesOfTile(*loop, slot.bytes), plan_.thread_bytes)) {
         return Bad("step ", step, ": a tile of slot ", s.slots[j], " leaves its thread's part of the arena");
       }
       if (s.kind != Step::Kind::kGemm) continue;
@@ -273,7 +273,7 @@ class Checker {
       const uint64_t size = SizeOf(j == 2 ? g.out_dtype : g.dtype);
       const int64_t elements = static_cast<int64_t>(slot.bytes / size);
       const auto cuts = CutsOf(g, {elements, elements, elements}, IsByDepth(*loop, s));
-      if (slot.bytes % size != 0 || cuts[j] % loop->tiles != 0) {
+      if (slot.bytes % size != 0 || cuts[j] % loop->parts != 0) {
         return Bad("step ", step, ": a tile of the product leaves its part of slot ", s.slots[j]);
       }
     }
@@ -287,10 +287,7 @@ class Checker {
         return Bad("a tile loop over steps ", loop.first, " to ", loop.first + uint64_t{loop.count}, " of ",
                    plan_.steps.size());
       }
-      if (loop.tiles < 1) return Bad("a loop of ", loop.tiles, " tiles");
-      if (loop.together < 1 || loop.tiles % loop.together != 0) {
-        return Bad("a loop of ", loop.tiles, " tiles, ", loop.together, " together");
-      }
+      if (absl::Status status = CheckTiles(loop); !status.ok()) return status;
       for (; next < loop.first; ++next) {
         if (absl::Status status = Tiles(next, nullptr); !status.ok()) return status;
       }
@@ -298,12 +295,12 @@ class Checker {
       for (uint64_t i = loop.first; i < next; ++i) {
         const Step& s = plan_.steps[i];
         if (s.kind != Step::Kind::kKernel && s.kind != Step::Kind::kGemm) return Bad("step ", i, " has no tiles");
-        if (ExtentIn(loop, s) % loop.tiles != 0) {
-          return Bad("step ", i, " does not divide into ", loop.tiles, " tiles");
+        if (ExtentIn(loop, s) % loop.parts != 0) {
+          return Bad("step ", i, " does not divide into ", loop.parts, " parts");
         }
         // A task has all of a matrix's depth, so that C[b] is one task's.
-        if (IsByDepth(loop, s) && loop.tiles / loop.together != BatchesOf(s.gemm)) {
-          return Bad("step ", i, ": a task of the loop has no whole matrix");
+        if (IsByDepth(loop, s) && loop.groups() != BatchesOf(s.gemm)) {
+          return Bad("step ", i, ": a group of the loop's parts is no matrix");
         }
         if (absl::Status status = Tiles(i, &loop); !status.ok()) return status;
       }

@@ -10,6 +10,7 @@
 #include "runtime/bytes.h"
 #include "runtime/host/arena.h"
 #include "runtime/host/plan_check.h"
+#include "runtime/host/tile_cut.h"
 
 namespace tpu::host {
 namespace {
@@ -86,7 +87,7 @@ absl::StatusOr<Plan> PlanFamily::At(absl::Span<const int64_t> sizes) const {
   for (const Number& number : numbers) values.push_back({number.place, number.value.At(sizes)});
   if (absl::Status status = at.SetNumbers(values); !status.ok()) return status;
   for (const TileLoop& loop : at.tile_loops) {  // have a part of the temporaries each
-    if (loop.tiles < 1) return absl::InvalidArgumentError(absl::StrCat("a loop of ", loop.tiles, " tiles"));
+    if (absl::Status status = CheckTiles(loop); !status.ok()) return status;
   }
   PlaceTemporaries(at);
   if (absl::Status status = CheckPlan(at); !status.ok()) return status;

@@ -1,7 +1,9 @@
 #include "runtime/host/tile_cut.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "runtime/host/gemm.h"
 
 namespace tpu::host {
@@ -10,9 +12,9 @@ int64_t FinestCut(Walk walk) {
   while (!walk.sizes.empty()) {
     int64_t positions = 1, part = walk.count;
     bool apart = walk.low >= 0;
-    for (size_t i = 0; i < walk.sizes.size(); ++i) {
+    for (size_t i = 0; apart && i < walk.sizes.size(); ++i) {
       positions *= walk.sizes[i];
-      if (part % walk.sizes[i] != 0) return 1;
+      apart = part % walk.sizes[i] == 0;
       part /= walk.sizes[i];
       apart &= walk.sizes[i] == 1 || walk.strides[i] == part;
     }
@@ -31,12 +33,24 @@ bool SumsOverTiles(const GemmStep& g) {
 }
 
 bool IsByDepth(const TileLoop& loop, const Step& step) {
-  return step.kind == Step::Kind::kGemm && loop.together > 1 && SumsOverTiles(step.gemm);
+  return step.kind == Step::Kind::kGemm && loop.of_group > 1 && SumsOverTiles(step.gemm);
 }
 
 int64_t ExtentIn(const TileLoop& loop, const Step& step) {
   if (step.kind == Step::Kind::kKernel) return step.kernel.extent();
   return IsByDepth(loop, step) ? DepthsOf(step.gemm) : RowsOf(step.gemm);
+}
+
+uint64_t BytesOfTile(const TileLoop& loop, uint64_t bytes) {
+  return bytes / static_cast<uint64_t>(loop.parts) * static_cast<uint64_t>(std::min(loop.of_tile, loop.of_group));
+}
+
+absl::Status CheckTiles(const TileLoop& loop) {
+  if (loop.parts >= 1 && loop.of_tile >= 1 && loop.of_group >= 1 && loop.parts % loop.of_group == 0) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat("host plan: a tile loop of ", loop.parts, " parts, ", loop.of_group,
+                                                 " of a group, ", loop.of_tile, " of a tile"));
 }
 
 std::array<int64_t, 3> CutsOf(const GemmStep& g, const std::array<int64_t, 3>& elements, bool by_depth) {

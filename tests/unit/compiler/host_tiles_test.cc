@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "runtime/host/matrix_library.h"
 #include "runtime/host/panel_gemm.h"
@@ -57,7 +58,7 @@ TEST(TileLoops, ProductsAndWhatLiesBetweenShareALoopOverTheBatch) {
   const Plan plan = PlanOf(kAttention);
   ASSERT_EQ(plan.tile_loops.size(), 1u);
   EXPECT_EQ(plan.tile_loops[0].count, 3u);
-  EXPECT_EQ(plan.tile_loops[0].tiles, 16);
+  EXPECT_EQ(plan.tile_loops[0].parts, 16);
   // What lies between is nowhere whole: a thread has room for one matrix of scores, which the weights are written over.
   EXPECT_EQ(plan.arena_bytes, 0u);
   EXPECT_EQ(plan.thread_bytes, 128u * 128 * 4);
@@ -80,25 +81,24 @@ TEST(TileLoops, ProductsAndWhatLiesBetweenShareALoopOverTheBatch) {
 }
 
 // The same over so many positions that one matrix of scores is too large, and the weights turned, times u.
-TEST(TileLoops, ALargeMatrixIsTakenByPartsOfItsRows) {
-  const std::string text = absl::StrReplaceAll(
-      kAttention, {{"16x128x32", "8x1024x32"},
-                   {"16x128x128", "8x1024x1024"},
-                   {"16x128x", "8x1024x"},
-                   {"%v: tensor<16x128x32xf32>)", "%v: tensor<8x1024x32xf32>, %u: tensor<8x1024x32xf32>)"},
-                   {"-> tensor<16x128x32xf32> {", "-> (tensor<8x1024x32xf32>, tensor<8x1024x32xf32>) {"},
+void TestALargeMatrix(int64_t length) {
+  std::string text = absl::StrReplaceAll(
+      kAttention, {{"%v: tensor<16x128x32xf32>)", "%v: tensor<16x128x32xf32>, %u: tensor<16x128x32xf32>)"},
+                   {"-> tensor<16x128x32xf32> {", "-> (tensor<16x128x32xf32>, tensor<16x128x32xf32>) {"},
                    {"return %y : tensor<16x128x32xf32>", R"(%z = tpu.dot %p, %u batch [0] x [0] contract [1] x [1]
-        : (tensor<8x1024x1024xf32>, tensor<8x1024x32xf32>) -> tensor<8x1024x32xf32>
-    return %y, %z : tensor<8x1024x32xf32>, tensor<8x1024x32xf32>)"}});
+        : (tensor<16x128x128xf32>, tensor<16x128x32xf32>) -> tensor<16x128x32xf32>
+    return %y, %z : tensor<16x128x32xf32>, tensor<16x128x32xf32>)"}});
+  text = absl::StrReplaceAll(text, {{"tensor<16", "tensor<8"}, {"x128", absl::StrCat("x", length)}});
   const Plan plan = PlanOf(text);
   ASSERT_EQ(plan.tile_loops.size(), 1u);
-  EXPECT_EQ(plan.tile_loops[0].count, 4u);
-  EXPECT_GT(plan.tile_loops[0].together, 1);
-  EXPECT_EQ(plan.tile_loops[0].tiles, 8 * plan.tile_loops[0].together);
+  const TileLoop& loop = plan.tile_loops[0];
+  EXPECT_EQ(loop.count, 4u);
+  EXPECT_GT(loop.tiles_of_group(), 1);
+  EXPECT_EQ(loop.groups(), 8);
   EXPECT_EQ(plan.arena_bytes, 0u);
   EXPECT_LE(plan.thread_bytes, 4u << 20);
 
-  const int64_t batch = 8, length = 1024, width = 32;
+  const int64_t batch = 8, width = 32;
   const auto q = Ramp(batch * length * width, 0.001f, -0.7f), k = Ramp(batch * length * width, 0.002f, -1.5f);
   const auto v = Ramp(batch * length * width), u = Ramp(batch * length * width, 0.01f, -3);
   const std::vector<Bytes> inputs = {Pack(q), Pack(k), Pack(v), Pack(u)};
@@ -122,6 +122,10 @@ TEST(TileLoops, ALargeMatrixIsTakenByPartsOfItsRows) {
     ASSERT_NEAR(z[b * length * width + at], turned[at], 1e-3 * (1 + std::abs(turned[at]))) << at;
   }
 }
+TEST(TileLoops, ALargeMatrixIsTakenBySomeRowsAtATime) {
+  TestALargeMatrix(1024);
+  TestALargeMatrix(1021);
+}
 
 // x @ w by row times a row, times v.
 TEST(TileLoops, ProductsOfFewRowsShareALoop) {
@@ -144,7 +148,7 @@ TEST(TileLoops, ProductsOfFewRowsShareALoop) {
   } else {
     ASSERT_EQ(loops.size(), 1u);
     EXPECT_EQ(loops[0].count, 3u);
-    EXPECT_EQ(loops[0].tiles, 3);
+    EXPECT_EQ(loops[0].parts, 3);
   }
   const auto x = Ramp(rows * width, 0.01f, -0.7f), w = Ramp(width * width, 0.01f, -0.1f), v = Ramp(width * width),
              b = Ramp(width);

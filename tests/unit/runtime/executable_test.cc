@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "runtime/host/host_device.h"
 #include "runtime/host/plan_family.h"
+#include "runtime/host/tile_cut.h"
 #include "tests/support/function_loader.h"
 
 namespace tpu::host {
@@ -146,7 +147,7 @@ TEST_F(ExecutableTest, TimesSomeLaunchesKernelByKernel) {
   EXPECT_EQ(times[0].bytes, 2 * 3 * 400000);  // of both
 
   Plan tiled = TwoAdds(100000, 1000);
-  tiled.tile_loops = {{.first = 0, .count = 2, .tiles = 10}};
+  tiled.tile_loops = {{.first = 0, .count = 2, .parts = 10}};
   executable = Load(tiled);
   launch(*executable, 8);
   ASSERT_EQ(executable->kernel_times().size(), 1);
@@ -231,14 +232,14 @@ TEST_F(ExecutableTest, RunsStepsTileByTile) {
   step.gemm = {.m = kM, .n = kN, .k = kK, .lda = kK, .ldb = kN, .ldc = kN};
   plan.steps = {step, Kernel(0, {2}, kM)};
   plan.outputs = {{.bytes = kM * kN * 4}};
-  for (int64_t tiles : {1, 4, 100}) {
-    plan.tile_loops = {{.first = 0, .count = 2, .tiles = tiles}};
+  for (int64_t parts : {1, 4, 100}) {
+    plan.tile_loops = {{.first = 0, .count = 2, .parts = parts}};
     auto executable = Load(plan);
     Argument inputs[] = {{.buffer = Upload(std::vector<float>(kM * kK, 2))},
                          {.buffer = Upload(std::vector<float>(kK * kN, 3))}};
     BufferRef output[1];
     ASSERT_TRUE(executable->Launch(absl::MakeSpan(inputs), absl::MakeSpan(output), nullptr).ok());
-    for (int i = 0; i < kM * kN; ++i) ASSERT_EQ(Floats(output[0])[i], -30) << tiles;
+    for (int i = 0; i < kM * kN; ++i) ASSERT_EQ(Floats(output[0])[i], -30) << parts;
   }
 }
 
@@ -262,16 +263,22 @@ TEST_F(ExecutableTest, AValueOfATileLoopsOwnHasRoomForATileOfEachThread) {
   std::vector<float> rows(kM * kK), twice(kN * kN);
   for (int64_t i = 0; i < kM * kK; ++i) rows[static_cast<size_t>(i)] = static_cast<float>(i / kK);
   for (size_t i = 0; i < kN; ++i) twice[i * kN + i] = 2;
-  for (int64_t tiles : {1, 4, 100}) {
-    plan.tile_loops = {{.first = 0, .count = 3, .tiles = tiles}};
-    plan.thread_bytes = static_cast<uint64_t>(64 + kM * kN * 4 / tiles);
+  const TileLoop loops[] = {{.parts = 1},
+                            {.parts = 4},
+                            {.parts = 100},
+                            {.parts = 3200, .of_group = 320, .of_tile = 110},
+                            {.parts = 1600, .of_group = 1600, .of_tile = 511}};
+  for (const TileLoop& loop : loops) {
+    plan.tile_loops = {loop};
+    plan.tile_loops[0].count = 3;
+    plan.thread_bytes = 64 + BytesOfTile(loop, kM * kN * 4);
     auto executable = Load(plan);
     ASSERT_NE(executable, nullptr);
     Argument inputs[] = {
         {.buffer = Upload(rows)}, {.buffer = Upload(std::vector<float>(kK * kN, 1))}, {.buffer = Upload(twice)}};
     BufferRef output[1];
     ASSERT_TRUE(executable->Launch(absl::MakeSpan(inputs), absl::MakeSpan(output), nullptr).ok());
-    for (int64_t i = 0; i < kM * kN; ++i) ASSERT_EQ(Floats(output[0])[i], -4.0f * (i / kN)) << tiles << " " << i;
+    for (int64_t i = 0; i < kM * kN; ++i) ASSERT_EQ(Floats(output[0])[i], -4.0f * (i / kN)) << loop.of_tile << " " << i;
   }
 }
 
@@ -308,18 +315,25 @@ TEST_F(ExecutableTest, TilesOfAMatrixAddUpAProductByItsDepth) {
       }
     }
   }
-  for (int64_t together : {1, 4, 64}) {
-    const int64_t tiles = 2 * together;
-    plan.tile_loops = {{.first = 0, .count = 2, .tiles = tiles, .together = together}};
-    plan.thread_bytes = static_cast<uint64_t>(2 * kK * kM * 4 / tiles);
+  const TileLoop loops[] = {{.parts = 2},
+                            {.parts = 8, .of_group = 4},
+                            {.parts = 128, .of_group = 64, .of_tile = 1},
+                            {.parts = 128, .of_group = 64, .of_tile = 27},
+                            {.parts = 64, .of_group = 32, .of_tile = 50}};
+  for (const TileLoop& loop : loops) {
+    plan.tile_loops = {loop};
+    plan.tile_loops[0].count = 2;
+    plan.thread_bytes = BytesOfTile(loop, 2 * kK * kM * 4);
     auto executable = Load(plan);
     ASSERT_NE(executable, nullptr);
     Argument inputs[] = {{.buffer = Upload(rows)}, {.buffer = Upload(weights)}, {.buffer = Upload(others)}};
     BufferRef output[1];
     ASSERT_TRUE(executable->Launch(absl::MakeSpan(inputs), absl::MakeSpan(output), nullptr).ok());
-    for (size_t i = 0; i < expected.size(); ++i) ASSERT_EQ(Floats(output[0])[i], expected[i]) << tiles << " " << i;
+    for (size_t i = 0; i < expected.size(); ++i) {
+      ASSERT_EQ(Floats(output[0])[i], expected[i]) << loop.of_group << " " << loop.of_tile << " " << i;
+    }
   }
-  plan.tile_loops[0].together = 2;  // half of a matrix
+  plan.tile_loops[0].of_group = 16;  // half of a matrix
   EXPECT_FALSE(Plan::Parse(plan.Serialize()).ok());
 }
 
@@ -330,7 +344,7 @@ TEST_F(ExecutableTest, ReportsAnIndexOutOfRangeFromATile) {
   plan.kernels = {{"take", "take"}};
   plan.steps = {Kernel(0, {0, 1, 2}, 2)};
   plan.steps[0].label = "gather";
-  plan.tile_loops = {{.first = 0, .count = 1, .tiles = 2}};
+  plan.tile_loops = {{.first = 0, .count = 1, .parts = 2}};
   plan.outputs = {{.bytes = 8}};
   auto executable = Load(plan);
   BufferRef index = *device_->Allocate(16);
@@ -400,7 +414,7 @@ TEST_F(ExecutableTest, AKernelsSureResultsHoldWhateverItFindsWrong) {
   plan.steps[0].kernel.sure = {3};
   plan.outputs = {{.bytes = 8}, {.bytes = 8}, {.bytes = 8}};
   for (const bool tiled : {false, true}) {
-    if (tiled) plan.tile_loops = {{.first = 0, .count = 2, .tiles = 2}};
+    if (tiled) plan.tile_loops = {{.first = 0, .count = 2, .parts = 2}};
     auto executable = Load(plan);
     std::vector<Argument> inputs = FloatsAndIndices(0, -1);
     BufferRef outputs[3];
@@ -424,7 +438,7 @@ TEST_F(ExecutableTest, AnErrorInAPartIsOneOfTheWhole) {
                 Kernel(1, {2, 2, 7}, 4)};
   plan.outputs = {{.bytes = 16}, {.bytes = 8}, {.bytes = 8}, {.bytes = 16}};
   for (const bool tiled : {false, true}) {
-    if (tiled) plan.tile_loops = {{.first = 0, .count = 4, .tiles = 2}};
+    if (tiled) plan.tile_loops = {{.first = 0, .count = 4, .parts = 2}};
     auto executable = Load(plan);
     std::vector<Argument> inputs = FloatsAndIndices(99, 1);
     BufferRef outputs[4];

@@ -209,7 +209,7 @@ Plan TilesAt(int64_t size) {
   second.gemm = {.m = size, .n = 4, .k = 4, .lda = 4, .ldb = 4, .ldc = 4, .batch = {4}};
   second.gemm.stride_a = second.gemm.stride_c = {size * 4}, second.gemm.stride_b = {0};
   plan.steps = {first, second};
-  plan.tile_loops = {{.first = 0, .count = 2, .tiles = 4}};
+  plan.tile_loops = {{.first = 0, .count = 2, .parts = 4}};
   PlaceTemporaries(plan);
   return plan;
 }
@@ -222,21 +222,21 @@ TEST(PlanFamily, HasTileLoops) {
   for (int64_t size = 13; size <= 61; ++size) {
     EXPECT_EQ(family->At({size})->Serialize(), TilesAt(size).Serialize()) << size;
   }
-  // A damaged number of tiles.
+  // A damaged number of parts.
   Plan other = TilesAt(40);
-  other.tile_loops[0].tiles = 5;
+  other.tile_loops[0].parts = 5;
   const std::vector<int64_t> numbers = TilesAt(40).Split().numbers, others = other.Split().numbers;
   const auto differ = std::mismatch(numbers.begin(), numbers.end(), others.begin());
-  for (int64_t tiles : {-4, 0, 3}) {
+  for (int64_t parts : {-4, 0, 3}) {
     PlanFamily damaged = *family;
     Polynomial value;
-    value.terms[0] = tiles;
+    value.terms[0] = parts;
     damaged.numbers.push_back({static_cast<uint32_t>(differ.first - numbers.begin()), value});
     std::sort(damaged.numbers.begin(), damaged.numbers.end(),
               [](const auto& a, const auto& b) { return a.place < b.place; });
-    EXPECT_EQ(damaged.At({40}).status().code(), absl::StatusCode::kInvalidArgument) << tiles;
-    damaged.plan.tile_loops[0].tiles = tiles;
-    EXPECT_FALSE(PlanFamily::Parse(damaged.Serialize()).ok()) << tiles;
+    EXPECT_EQ(damaged.At({40}).status().code(), absl::StatusCode::kInvalidArgument) << parts;
+    damaged.plan.tile_loops[0].parts = parts;
+    EXPECT_FALSE(PlanFamily::Parse(damaged.Serialize()).ok()) << parts;
   }
 }
 

@@ -46,7 +46,7 @@ Plan FullPlan() {
   Step call{.kind = Step::Kind::kCall, .label = "aten::sort", .slots = {6, 1, 3, 7}, .num_inputs = 2, .call = {5}};
   Step copy{.kind = Step::Kind::kCopy, .label = "", .slots = {5, 4}, .num_inputs = 1, .copy = {8, {2, 2}, {32, 16}}};
   plan.steps = {kernel, gemm, call, copy};
-  plan.tile_loops = {{.first = 0, .count = 2, .tiles = 8}};
+  plan.tile_loops = {{.first = 0, .count = 2, .parts = 8}};
   return plan;
 }
 
@@ -106,7 +106,7 @@ TEST(Plan, ComesBackAsItWas) {
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_EQ(parsed->Serialize(), bytes);
   EXPECT_EQ(parsed->steps[1].gemm.stride_a, plan.steps[1].gemm.stride_a);
-  EXPECT_EQ(parsed->tile_loops[0].tiles, 8);
+  EXPECT_EQ(parsed->tile_loops[0].parts, 8);
   EXPECT_EQ(parsed->steps[2].call.node, 5);
   EXPECT_EQ(parsed->steps[3].copy.strides, plan.steps[3].copy.strides);
   EXPECT_EQ(parsed->steps[0].label, "add");
@@ -188,11 +188,12 @@ TEST(Plan, RefusesWhatReachesOutsideItsSlots) {
       {"tile loop of nothing", [](Plan& p) { p.tile_loops[0].count = 0; }},
       {"tile loops that overlap", [](Plan& p) { p.tile_loops.push_back({1, 1, 1}); }},
       {"tile loop over a call", [](Plan& p) { p.tile_loops[0].count = 3; }},
-      {"tiles that do not divide a kernel", [](Plan& p) { p.tile_loops[0].tiles = 3; }},
-      {"tiles that do not divide a product", [](Plan& p) { p.tile_loops[0].tiles = 16; }},
-      {"no tiles", [](Plan& p) { p.tile_loops[0].tiles = 0; }},
-      {"no tiles together", [](Plan& p) { p.tile_loops[0].together = 0; }},
-      {"tiles together that do not divide all", [](Plan& p) { p.tile_loops[0].together = 3; }},
+      {"parts that do not divide a kernel", [](Plan& p) { p.tile_loops[0].parts = 3; }},
+      {"parts that do not divide a product", [](Plan& p) { p.tile_loops[0].parts = 16; }},
+      {"no parts", [](Plan& p) { p.tile_loops[0].parts = 0; }},
+      {"no parts of a group", [](Plan& p) { p.tile_loops[0].of_group = 0; }},
+      {"no parts of a tile", [](Plan& p) { p.tile_loops[0].of_tile = 0; }},
+      {"groups that do not divide all", [](Plan& p) { p.tile_loops[0].of_group = 3; }},
       {"call buffer before it is made", [](Plan& p) { p.steps[0].slots[0] = 3; }},
       {"call with too many inputs", [](Plan& p) { p.steps[2].num_inputs = 5; }},
       {"call into a temporary", [](Plan& p) { p.steps[2].slots[3] = 6; }},
@@ -235,16 +236,17 @@ TEST(Plan, RefusesTilesThatLeaveTheirPart) {
     second.gemm.batch = {8}, second.gemm.stride_a = {32}, second.gemm.stride_b = {0}, second.gemm.stride_c = {12};
     second.slots = {2, 3, 4};
     plan.steps = {first, {.kind = Step::Kind::kKernel, .slots = {2}, .kernel = {.rows = 8}}, second};
-    plan.tile_loops = {{.first = 0, .count = 3, .tiles = 8}};
+    plan.tile_loops = {{.first = 0, .count = 3, .parts = 8}};
     return plan;
   };
   ASSERT_TRUE(Plan::Parse(make().Serialize()).ok()) << Plan::Parse(make().Serialize()).status();
   const std::pair<const char*, std::function<void(Plan&)>> changes[] = {
       {"beyond the thread's part", [](Plan& p) { p.slots[2].offset = 128; }},
       {"an end that overflows", [](Plan& p) { p.slots[2].offset = UINT64_MAX - 8; }},
-      {"fewer, larger tiles", [](Plan& p) { p.tile_loops[0].tiles = 4; }},
-      {"bytes that tiles do not divide", [](Plan& p) { p.slots[2].bytes = 1028; }},
-      {"used before the loop", [](Plan& p) { p.tile_loops[0] = {.first = 1, .count = 2, .tiles = 8}; }},
+      {"fewer, larger parts", [](Plan& p) { p.tile_loops[0].parts = 4; }},
+      {"tiles of several parts", [](Plan& p) { p.tile_loops[0].of_group = p.tile_loops[0].of_tile = 2; }},
+      {"bytes that parts do not divide", [](Plan& p) { p.slots[2].bytes = 1028; }},
+      {"used before the loop", [](Plan& p) { p.tile_loops[0] = {.first = 1, .count = 2, .parts = 8}; }},
       {"used behind the loop", [](Plan& p) { p.tile_loops[0].count = 2; }},
       {"used in no loop", [](Plan& p) { p.tile_loops.clear(); }},
       {"a result that moves on otherwise", [](Plan& p) { p.steps[0].gemm.stride_c = {16}; }},
