@@ -269,6 +269,14 @@ bool StaysPyTorchs(const c10::OperatorHandle& op) {
   return false;
 }
 
+// An out= form that the CPU has a kernel for, and PyTorch another, for devices that it doesn't know: that of all.dims
+// takes types that the CPU's refuses.
+bool HasComposedOutForm(const c10::OperatorHandle& op) {
+  const std::vector<c10::Argument>& arguments = op.schema().arguments();
+  return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) &&
+         op.hasKernelForDispatchKey(c10::DispatchKey::CPU) && !arguments.empty() && arguments.back().is_out();
+}
+
 }  // namespace
 
 void RegisterOperators(const std::vector<std::string>& lowered) {
@@ -297,8 +305,9 @@ void RegisterOperators(const std::vector<std::string>& lowered) {
   // what it returns. Copies of views are made of what is recorded anyway.
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
     const auto op = c10::Dispatcher::singleton().findOp(name);
-    if (!op || name.name.rfind("aten::", 0) != 0 || !HasStructuredKernel(*op)) continue;
-    if (!op->hasTag(at::Tag::view_copy)) add(name);
+    if (!op || name.name.rfind("aten::", 0) != 0) continue;
+    const bool structured = HasStructuredKernel(*op) && !op->hasTag(at::Tag::view_copy);
+    if (structured || HasComposedOutForm(*op)) add(name);
   }
 }
 

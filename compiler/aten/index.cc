@@ -218,8 +218,8 @@ Result IndexTensor(AtenCall& c) {  // (x, indices)
   return ir::Take(Merged(x, *a, &permutation), a->flat, a->position());
 }
 
-// x[:, mask] = values, where the mask numbers dims from `first` on. What lies under it is not counted: values that are
-// the same for all of it need no count.
+// x[:, mask] = values or += values, where the mask numbers dims from `first` on. What lies under it is not counted:
+// values that are the same for all of it need no count.
 Result MaskedPut(AtenCall& c, Tensor mask, int64_t first) {
   Tensor x = c.tensor(0), values = c.as(2, x.dtype());
   const int64_t behind = x.rank() - first - mask.rank();
@@ -232,8 +232,11 @@ Result MaskedPut(AtenCall& c, Tensor mask, int64_t first) {
     if (*counted != 1 || mask.rank() == 0) return Result::Decline();
     dims.insert(counted, mask.rank() - 1, 1);
   }
-  if (c.boolean(3) || ir::BroadcastDims(dims, x.dims()) != Shape(x.dims())) return Result::Decline();
-  return ir::Select(ir::Reshape(mask, of_mask), ir::Reshape(values, dims), x);
+  const bool accumulate = c.boolean(3);
+  if (accumulate && x.dtype() == DType::kBool) return Result::Decline();
+  if (ir::BroadcastDims(dims, x.dims()) != Shape(x.dims())) return Result::Decline();
+  values = ir::Reshape(values, dims);
+  return ir::Select(ir::Reshape(mask, of_mask), accumulate ? x + values : values, x);
 }
 
 Result IndexPut(AtenCall& c) {  // (x, indices, values, accumulate)

@@ -46,6 +46,10 @@ CASES = {
     "embedding dtype": lambda d: torch.nn.functional.embedding(torch.ones(2, device=d), torch.ones(3, 2, device=d)),
     "overlapping write": lambda d: torch.ones(1, device=d).expand(3).add_(1),
     "out dtype": lambda d: torch.add(torch.ones(2, device=d), 1.5, out=torch.ones(2, dtype=torch.int32, device=d)),
+    "out dtype of all": lambda d: torch.all(torch.ones(2, 2, device=d), (0, 1), out=torch.ones((), device=d)),
+    "out dtype of any": lambda d: torch.any(
+        torch.ones(2, 2, device=d), (0,), out=torch.ones(2, dtype=torch.int64, device=d)
+    ),
     "expand": lambda d: torch.ones(2, 3, device=d).expand(2, 4),
     "squeeze dim": lambda d: torch.ones(2, device=d).squeeze(4),
     "repeat": lambda d: torch.ones(2, 3, device=d).repeat(2),

@@ -205,6 +205,17 @@ def test_values_that_are_the_same_for_all_of_a_mask(first, last):
         written = [x.clone() for _ in values]
         for y, v in zip(written, values, strict=True):
             y[(slice(None),) * first + (mask,)] = v
-        return written
+        index = (None,) * first + (mask,)
+        return written, [torch.ops.aten.index_put(x, index, v, accumulate=True) for v in values]
 
     check_compiled(program, x, mask, *values)
+
+
+@pytest.mark.parametrize("sizes", [(1, 3), (1,), (2, 1), (3,)])
+def test_gradients_that_are_repeated_along_what_they_are_written_to(sizes):
+    def program(grad):
+        slices = [((4, 3), 0, 1, 3, 1), ((5, 3), 0, 0, 2**62, 3), ((4, 3), 0, -3, -1, 1)]
+        whole = [torch.ops.aten.slice_backward(grad, *where) for where in slices]
+        return whole, torch.ops.aten.select_backward(grad, (4, 2, 3), 0, 2)
+
+    check_compiled(program, torch.randn(sizes))
