@@ -23,6 +23,10 @@ constexpr size_t kSlabBytes = 256 << 10;
 constexpr size_t kSlabHeader = 128;
 // Requests below this share segments of this size; larger ones get a segment of their own (and share what is left).
 constexpr size_t kSegmentBytes = 32 << 20;
+// What is reserved, against the most that was ever allocated, before segments that are free go to make room for
+// another. What grows leaves segments that it fits no more: a tensor that rows are added to by and by, without this,
+// the sum of all its sizes.
+constexpr int64_t kMostReserved = 2, kReservedBesides = 2 * kSegmentBytes;
 // A first touch of a huge page takes 0.1 ms; of the 512 small ones 0.7 ms; of a huge one whose memory a virtual
 // machine's host has to bring 2.3 ms, where small ones are at hand.
 constexpr int64_t kSlowPageNs = 600'000;
@@ -250,6 +254,9 @@ Allocator::Block* Allocator::MapSegment(size_t bytes) {
   size_t mapped = bytes < kSegmentBytes / 4 ? kSegmentBytes : RoundUp(bytes, kHugePage);
   // A device smaller than a few segments takes only what it needs.
   if (stats_.reserved_bytes + static_cast<int64_t>(mapped) > stats_.allowed_bytes) mapped = RoundUp(bytes, kHugePage);
+  most_allocated_ = std::max(most_allocated_, stats_.allocated_bytes + static_cast<int64_t>(bytes));
+  const int64_t most = kMostReserved * most_allocated_ + kReservedBesides;
+  DropSegments(stats_.reserved_bytes + static_cast<int64_t>(mapped) - most);
   char* data = static_cast<char*>(Map(mapped));
   if (data == nullptr) return nullptr;
   Block* block = NewBlock();
@@ -372,11 +379,12 @@ void Allocator::Unmap(void* data, size_t bytes) {
   stats_.reserved_bytes -= static_cast<int64_t>(bytes);
 }
 
-void Allocator::DropCache() {
+void Allocator::DropSegments(int64_t bytes) {
   for (Block*& bin : bins_) {
-    for (Block* block = bin; block != nullptr;) {
+    for (Block* block = bin; block != nullptr && bytes > 0;) {
       Block* next = block->next;
       if (block->mapped != 0 && block->mapped == block->bytes) {
+        bytes -= static_cast<int64_t>(block->mapped);
         Unlink(block);
         Unmap(block->data, block->mapped);
         block->next = spare_blocks_;
@@ -385,6 +393,10 @@ void Allocator::DropCache() {
       block = next;
     }
   }
+}
+
+void Allocator::DropCache() {
+  DropSegments(stats_.reserved_bytes);
   // The last slab of a class may lie empty in its list; then chunks with no slab in use go.
   for (Slab*& head : partial_) {
     for (Slab* slab = head; slab != nullptr;) {

@@ -76,12 +76,14 @@ class Allocator {
   void* Map(size_t bytes);
   void ChoosePages(char* data, size_t bytes);
   void Unmap(void* data, size_t bytes);
+  void DropSegments(int64_t bytes);  // free ones, small ones first, until they are as much
   void DropCache();
   void Account(size_t bytes);
 
   const std::string name_;
   mutable std::mutex mutex_;
   MemoryStats stats_;
+  int64_t most_allocated_ = 0;                // when a segment was mapped
   std::array<Slab*, kNumClasses> partial_{};  // slabs with a free block, by class
   Slab* empty_ = nullptr;                     // slabs of no class
   std::vector<void*> chunks_;                 // of 2 MiB, cut into slabs

@@ -129,6 +129,26 @@ TEST(Allocator, DropsItsCacheWhenThatStandsInTheWay) {
   allocator.Free(large->handle);
 }
 
+TEST(Allocator, WhatGrowsLeavesNoneOfItsFormerSizes) {
+  Allocator allocator("tpu:0", int64_t{1} << 40);
+  auto block = allocator.Allocate(10 * kMiB);
+  for (size_t bytes = 12 * kMiB; bytes <= 400 * kMiB; bytes += 2 * kMiB) {
+    auto longer = allocator.Allocate(bytes);
+    allocator.Free(block->handle);
+    block = longer;
+    if (bytes == 200 * kMiB) allocator.ResetPeak();
+  }
+  allocator.Free(block->handle);
+  const MemoryStats stats = allocator.stats();
+  EXPECT_LT(stats.peak_reserved_bytes, static_cast<int64_t>(2000 * kMiB));
+  for (int i = 0; i < 100; ++i) {  // and what is taken again and again comes from what is there
+    auto one = allocator.Allocate(350 * kMiB), other = allocator.Allocate(390 * kMiB);
+    allocator.Free(one->handle);
+    allocator.Free(other->handle);
+  }
+  EXPECT_LE(allocator.stats().num_system_allocs, stats.num_system_allocs + 1);
+}
+
 TEST(Allocator, WhatTheSystemRefusesIsAnErrorToo) {
   Allocator allocator("tpu:0", INT64_MAX);
   auto block = allocator.Allocate(size_t{1} << 55);
