@@ -328,7 +328,11 @@ def _is_neutral(node):
 
 
 def _writes(node):
-    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+    """What a library's operator returns nothing for, it does to its operands, whatever its schema says."""
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return False
+    schema = node.target._schema
+    return schema.is_mutable or (not schema.returns and node.target.namespace not in ("aten", "prims"))
 
 
 def _draws(node, made):

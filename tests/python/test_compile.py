@@ -496,6 +496,25 @@ def test_custom_operator(metrics):
         assert_same(x.sin() * 2 + 1, there(x.to("tpu")))
 
 
+@pytest.mark.parametrize("returned", [False, True])
+def test_storages_given_up_in_a_graph(returned):
+    def program(x):
+        y = torch.sin(x + 1)
+        storage = x.untyped_storage()
+        storage.resize_(0)
+        return (torch.cos(y), storage) if returned else torch.cos(y)
+
+    step = torch.compile(program, backend="tpu", fullgraph=True)
+    for first in (0, 7):
+        x = torch.arange(first, first + 10.0, device="tpu")
+        results = step(x)
+        torch.testing.assert_close(
+            (results[0] if returned else results).cpu(), torch.cos(torch.sin(torch.arange(first, first + 10.0) + 1))
+        )
+        assert x.untyped_storage().size() == 0
+        assert not returned or results[1] is x.untyped_storage()
+
+
 def test_threads_call_one_graph():
     import threading
 
