@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "runtime/host/conv_groups.h"
+#include "runtime/host/conv_products.h"
 #include "runtime/host/conv_taps.h"
 #include "runtime/host/conv_winograd.h"
 #include "runtime/host/conv_words.h"
-#include "runtime/host/gemm.h"
 #include "runtime/host/narrow_float.h"
 #include "runtime/host/panel_gemm.h"
 #include "runtime/host/parallel.h"
@@ -297,40 +297,12 @@ bool BetterByTaps(const ConvStep& step) {
   return IsSpread(c) || (!few && (small || weight >= c.batch * image) && CanGoByTaps(step));
 }
 
-// Whether a window of one element takes every position in turn, and the images' matrices are multiplied faster each by
-// itself than gathered: by the matrix library, by the matrix unit, whose tiles of few positions cost as much as full
-// ones, or by panels whose rows follow one another. A weight's gradient is loaded and stored once for each image.
-bool BetterByProducts(const ConvStep& c) {
-  constexpr int64_t kLeastSummed = 32;  // words
-  const auto alone = [](const ConvStep::Dim& d) {
-    return d.kernel == 1 && d.stride == 1 && d.spread == 1 && d.low == 0 && d.in == d.out;
-  };
-  const bool gathered = PanelsFirst() && UsableInstructions().avx512;
-  if (gathered || c.groups > 1 || !alone(c.rows) || !alone(c.cols)) return false;
-  const int64_t positions = c.rows.out * c.cols.out, of_a_word = c.dtype == DType::kBFloat16 ? 2 : 1;
-  return positions >= (c.kind == ConvStep::Kind::kForward ? kHalfPanel : kLeastSummed * of_a_word);
-}
-
-void RunProducts(const ConvStep& c, const void* a, const void* b, float* to) {
-  const int64_t positions = c.rows.out * c.cols.out;
-  GemmStep g;
-  g.dtype = c.dtype;
-  g.m = c.out;
-  if (c.kind == ConvStep::Kind::kForward) {
-    g.n = positions, g.k = c.in;
-    g.lda = c.in, g.ldb = g.ldc = positions;
-    g.batch = {c.batch};
-    g.stride_a = {0}, g.stride_b = {c.in * positions}, g.stride_c = {c.out * positions};
-    return RunGemm(g, b, a, to);
-  }
-  g.trans_b = true;
-  g.n = c.in, g.k = positions;
-  g.lda = g.ldb = positions, g.ldc = c.in;
-  for (int64_t n = 0; n < c.batch; ++n) {
-    g.offset_a = n * c.out * positions, g.offset_b = n * c.in * positions;
-    g.accumulate = n > 0;
-    RunGemm(g, b, a, to);
-  }
+// Whether sums of neighbouring positions are the better way: in groups, and for the gradient of a weight of so few
+// elements for each channel of y (of images' first layers) that panels are packed longer than they are multiplied.
+bool BetterByGroups(const ConvStep& c) {
+  constexpr int64_t kFewElements = 32;
+  const bool few = c.kind == ConvStep::Kind::kWeight && c.in * c.rows.kernel * c.cols.kernel <= kFewElements;
+  return c.groups > 1 || (few && c.dtype == DType::kFloat32 && CanGoByGroups(c));
 }
 
 // bf16 is multiplied in pairs, or widened where the machine has nothing for those.
@@ -350,7 +322,7 @@ void Run(const ConvStep& step, const void* a, const void* b, float* c) {
     const auto winograd = forward ? ForwardByWinograd : WeightByWinograd;
     if (BetterByWinograd(step) && winograd(step, static_cast<const T*>(a), static_cast<const T*>(b), c)) return;
   }
-  (step.groups > 1      ? groups
+  (BetterByGroups(step) ? groups
    : BetterByTaps(step) ? taps
                         : strips)(step, static_cast<const T*>(a), static_cast<const T*>(b), c);
 }

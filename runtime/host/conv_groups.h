@@ -1,5 +1,6 @@
-// Convolutions in groups of few channels, depthwise ones above all: no product of matrices is large enough there, so
-// vectors of neighbouring positions of y are summed in registers, over the taps of a padded copy of some images.
+// Convolutions in groups of few channels, depthwise ones above all, and gradients of weights of few elements for each
+// channel of y: no product of matrices is large enough there, so vectors of neighbouring positions of y are summed in
+// registers, over the taps of a padded copy of some images.
 //
 // Called by conv.cc. Any thread; the pool helps.
 #pragma once
@@ -8,7 +9,7 @@
 
 namespace tpu::host {
 
-// Of more than one group, and sizes as CanConvolve wants them: whether the groups are small enough to be better than
+// Of groups and sizes as CanConvolve wants them: whether the groups are small enough to be better than
 // the library's, and the padded copies than memory.
 bool CanGoByGroups(const ConvStep& step);
 
