@@ -46,6 +46,12 @@ __attribute__((target("avx2"))) size_t NarrowLanes(const float* from, size_t cou
     const __m256i halves = _mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), 0b11011000);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i), halves);
   }
+  if (i + kLanes <= count) {
+    const __m256i last = RoundLanes(_mm256_loadu_ps(from + i));
+    const __m128i halves = _mm_packus_epi32(_mm256_castsi256_si128(last), _mm256_extracti128_si256(last, 1));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i), halves);
+    i += kLanes;
+  }
   return i;
 }
 #else

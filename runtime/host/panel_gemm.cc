@@ -9,6 +9,7 @@
 #include "absl/types/span.h"
 #include "runtime/host/matrix_library.h"
 #include "runtime/host/panel_kernels.h"
+#include "runtime/host/panel_packing.h"
 #include "runtime/host/rounding.h"
 #include "runtime/machine.h"
 

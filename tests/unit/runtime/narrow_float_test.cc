@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <vector>
 
@@ -18,13 +19,16 @@ TEST(NarrowFloat, ManyAreRoundedAsOneIs) {
     }
   }
   std::vector<BFloat16> narrow(numbers.size());
-  for (size_t count : {numbers.size(), size_t{3}, size_t{16}, size_t{37}}) {
-    const size_t first = numbers.size() - count;
-    Narrow(numbers.data() + first, count, narrow.data() + first);
-    for (size_t i = first; i < numbers.size(); ++i) {
+  for (size_t pieces : {numbers.size(), size_t{3}, size_t{8}, size_t{16}, size_t{37}}) {
+    for (size_t first = 0; first < numbers.size(); first += pieces) {
+      Narrow(numbers.data() + first, std::min(pieces, numbers.size() - first), narrow.data() + first);
+    }
+    for (size_t i = 0; i < numbers.size(); ++i) {
       ASSERT_EQ(narrow[i].bits, BFloat16(numbers[i]).bits) << std::hex << std::bit_cast<uint32_t>(numbers[i]);
     }
+    std::fill(narrow.begin(), narrow.end(), BFloat16(0.0f));
   }
+  Narrow(numbers.data(), numbers.size(), narrow.data());
   std::vector<float> wide(numbers.size());
   Widen(narrow.data(), narrow.size(), wide.data());
   for (size_t i = 0; i < wide.size(); ++i) {
