@@ -122,6 +122,7 @@ class Former {
   Loops Alike(const TileLoop& loop) const { return Loops(sizes_.size(), loop); }
   int64_t PartsOfMatrix(const AtSize& at, const std::vector<size_t>& steps, const GemmStep& product) const;
   Loops LoopsOverMatrices(const std::vector<size_t>& steps) const;
+  Loops LoopsOfRows(const std::vector<size_t>& steps, Loops loops, int64_t rows, uint64_t most) const;
   bool Open() const { return sizes_.size() > 1; }
   bool PathAround(size_t a, size_t b) const;
   bool TryJoin(size_t a, size_t b);
@@ -251,8 +252,8 @@ int64_t Former::PartsOfMatrix(const AtSize& at, const std::vector<size_t>& steps
   return parts % matrices == 0 ? parts / matrices : 0;
 }
 
-// Tiles of a matrix, or of as many of its rows as fit, at every size as many. A thread has less of them in memory than
-// a launch has of the whole.
+// Tiles of a matrix, or of as many of its rows as fit at the largest size. A thread has less of them in memory than a
+// launch has of the whole.
 Former::Loops Former::LoopsOverMatrices(const std::vector<size_t>& steps) const {
   const auto kind = [&](bool sums) {
     return llvm::find_if(steps, [&, sums](size_t step) {
@@ -279,21 +280,22 @@ Former::Loops Former::LoopsOverMatrices(const std::vector<size_t>& steps) const 
     if (parts > 0 && rows * parts == g.m) some.push_back({.parts = BatchesOf(g) * parts, .of_group = parts});
   }
   if (Fit(steps, whole)) return whole;
-  if (some.size() == sizes_.size()) {
-    const int64_t least = llvm::divideCeil(kLeastRowsOfTile, rows), unit = llvm::divideCeil(kRowUnit, rows);
-    const uint64_t closed = rows <= kLeastRowsOfTile ? kMostBytesOfLeast : sums ? kMostBytesOfSums : kMostTileBytes;
-    const uint64_t allowed = Open() ? UINT64_MAX : closed;
-    for (TileLoop& loop : some) loop.of_tile = least;
-    if (const std::optional<uint64_t> bytes = BytesOfTiles(steps, some); bytes && *bytes <= allowed) {
-      const int64_t of_group = some.back().of_group;
-      const int64_t most =
-          std::max(least, static_cast<int64_t>(kMostTileBytes * least / std::max<uint64_t>(*bytes, 1)));
-      const int64_t tiles = llvm::divideCeil(of_group, most);
-      for (TileLoop& loop : some) loop.of_tile = llvm::alignTo(llvm::divideCeil(of_group, tiles), unit);
-      return some;
-    }
-  }
-  return Open() && Fit(steps, whole, UINT64_MAX) ? whole : Loops();  // however large
+  const uint64_t closed = rows <= kLeastRowsOfTile ? kMostBytesOfLeast : sums ? kMostBytesOfSums : kMostTileBytes;
+  const uint64_t most = Open() ? UINT64_MAX : closed;
+  Loops loops = some.size() == sizes_.size() ? LoopsOfRows(steps, std::move(some), rows, most) : Loops();
+  return loops.empty() && Open() && Fit(steps, whole, most) ? whole : loops;
+}
+
+// Tiles of as many of the loops' parts, of `rows` each, as fit; none where the fewest rows have more than `most` bytes.
+Former::Loops Former::LoopsOfRows(const std::vector<size_t>& steps, Loops loops, int64_t rows, uint64_t most) const {
+  const int64_t least = llvm::divideCeil(kLeastRowsOfTile, rows), unit = llvm::divideCeil(kRowUnit, rows);
+  for (TileLoop& loop : loops) loop.of_tile = least;
+  const std::optional<uint64_t> bytes = BytesOfTiles(steps, loops);
+  if (!bytes || *bytes > most) return {};
+  const auto fit = static_cast<int64_t>(kMostTileBytes * least / std::max<uint64_t>(*bytes, 1));
+  const int64_t parts = loops.back().of_group, tiles = llvm::divideCeil(parts, std::max(least, fit));
+  for (TileLoop& loop : loops) loop.of_tile = llvm::alignTo(llvm::divideCeil(parts, tiles), unit);
+  return loops;
 }
 
 Former::Loops Former::LoopsOf(const std::vector<size_t>& steps) const {
