@@ -15,7 +15,9 @@
 namespace tpu::host {
 namespace {
 
-constexpr int64_t kMostInputs = 24;       // of a group; with more, products of matrices are better
+// Channels of a group: with more, products of matrices are better; where these are of few positions, or of some that
+// do not follow one another, with many more.
+constexpr int64_t kMostInputs = 24, kMostInputsOfFew = 64, kFewPositions = 128;
 constexpr int64_t kMostTerms = 1 << 14;   // products that an element of y sums
 constexpr int64_t kMostPhases = 1 << 8;   // a stride
 constexpr int64_t kStripWords = 1 << 12;  // of a channel's padded copy, a third of the first level cache
@@ -188,7 +190,8 @@ void ForChannels(int64_t channels, const Body& body) {
 }  // namespace
 
 bool CanGoByGroups(const ConvStep& c) {
-  if (c.in % c.groups != 0 || c.out % c.groups != 0 || c.in / c.groups > kMostInputs ||
+  const bool few = c.rows.out * c.cols.out < kFewPositions || c.rows.stride * c.cols.stride > 1;
+  if (c.in % c.groups != 0 || c.out % c.groups != 0 || c.in / c.groups > (few ? kMostInputsOfFew : kMostInputs) ||
       Product({c.in / c.groups, c.rows.kernel, c.cols.kernel}) > kMostTerms) {
     return false;
   }

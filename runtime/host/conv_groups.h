@@ -9,8 +9,8 @@
 
 namespace tpu::host {
 
-// Of groups and sizes as CanConvolve wants them: whether the groups are small enough to be better than
-// the library's, and the padded copies than memory.
+// Of sizes as CanConvolve wants them: whether the groups are few channels, better than by products of matrices, and the
+// padded copies smaller than memory.
 bool CanGoByGroups(const ConvStep& step);
 
 // T: float or BFloat16. The operands are those of RunConv.

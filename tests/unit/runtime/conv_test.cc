@@ -173,6 +173,11 @@ const Case kCases[] = {
     {"groups, spread", 3, 8, 8, 9, 16, 3, 1, 1, 1, 2, 2, 4},
     {"each channel, spread", 3, 20, 20, 4, 4, 5, 1, 1, 2, 3, 2, 20},
     {"groups, spread and dilation", 3, 8, 8, 9, 16, 3, 1, 2, 4, 3, 3, 4},
+    {"groups of many channels", 3, 64, 96, 11, 15, 3, 1, 1, 1, 1, 1, 2},
+    {"groups of many channels, stride", 2, 195, 60, 15, 14, 3, 2, 1, 1, 1, 1, 3},
+    {"groups of many channels, spread", 2, 64, 50, 9, 8, 3, 1, 1, 1, 2, 2, 2},
+    {"groups of many channels and few positions", 3, 64, 64, 7, 7, 3, 1, 1, 1, 1, 1, 2},
+    {"groups of many channels, one image and tap", 1, 64, 64, 12, 12, 1, 1, 1, 0, 0, 1, 2},
     {"groups, spread over one tap", 3, 8, 8, 9, 16, 1, 1, 1, 0, 1, 2, 4},
 };
 
@@ -332,7 +337,6 @@ TEST(CanConvolve, RefusesGroups) {
       {"none", [](ConvStep& s) { s.groups = 0; }},
       {"that do not divide x's channels", [](ConvStep& s) { s.in = 9; }},
       {"that do not divide y's channels", [](ConvStep& s) { s.out = 7; }},
-      {"of many channels", [](ConvStep& s) { s.in = 1 << 10; }},
       {"of many products", [](ConvStep& s) { s.rows.kernel = s.cols.kernel = 1 << 7; }},
       {"of many phases", [](ConvStep& s) { s.rows.stride = 1 << 9; }},
       {"spread and strided", [](ConvStep& s) { s.rows.stride = s.rows.spread = 2; }},
