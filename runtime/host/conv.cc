@@ -1,7 +1,6 @@
 #include "runtime/host/conv.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 #include <type_traits>
 #include <vector>
@@ -312,22 +311,6 @@ ConvStep Multiplied(ConvStep c) {
   return c;
 }
 
-template <typename T>
-void Run(const ConvStep& step, const void* a, const void* b, float* c) {
-  if (BetterByProducts(step)) return RunProducts(step, a, b, c);
-  const bool forward = step.kind == ConvStep::Kind::kForward;
-  const auto strips = forward ? Forward<T> : Weight<T>;
-  const auto taps = forward ? ForwardByTaps<T> : WeightByTaps<T>;
-  const auto groups = forward ? ForwardByGroups<T> : WeightByGroups<T>;
-  if constexpr (std::is_same_v<T, float>) {
-    const auto winograd = forward ? ForwardByWinograd : WeightByWinograd;
-    if (BetterByWinograd(step) && winograd(step, static_cast<const T*>(a), static_cast<const T*>(b), c)) return;
-  }
-  (BetterByGroups(step) ? groups
-   : BetterByTaps(step) ? taps
-                        : strips)(step, static_cast<const T*>(a), static_cast<const T*>(b), c);
-}
-
 // Of groups that CanGoByGroups refuses: whether each is worth a convolution of its own.
 bool CanGoInTurn(const ConvStep& c) {
   constexpr int64_t kLeastInputs = 16;
@@ -340,33 +323,45 @@ ConvStep OfOneGroup(ConvStep c) {
   return c;
 }
 
-// The groups one after the other, copied out of the images and into them. Groups of a weight lie one after the other.
-void RunGroupsInTurn(const ConvStep& step, const char* a, const char* b, float* c) {
+// The groups one after the other, each with its channels of all images together.
+template <typename T>
+void RunGroupsInTurn(const ConvStep& step, const T* a, const T* b, float* c) {
   const ConvStep one = OfOneGroup(step);
-  const bool forward = step.kind == ConvStep::Kind::kForward;
-  const int64_t size = static_cast<int64_t>(SizeOf(step.dtype)), of_y = forward ? int64_t{sizeof(float)} : size;
-  const int64_t x = one.in * one.rows.in * one.cols.in * size, y = one.out * one.rows.out * one.cols.out * of_y;
-  const int64_t w = one.out * one.in * one.rows.kernel * one.cols.kernel;
-  const auto copy = [&](const char* from, int64_t from_image, char* to, int64_t to_image, int64_t bytes) {
-    ParallelFor(step.batch, CeilDiv(int64_t{1} << 16, bytes), [&](int64_t begin, int64_t end) {
-      for (int64_t n = begin; n < end; ++n) std::memcpy(to + n * to_image, from + n * from_image, bytes);
-    });
-  };
+  const int64_t x = one.in * one.rows.in * one.cols.in, y = one.out * one.rows.out * one.cols.out;
+  const int64_t w = one.out * one.in * one.rows.kernel * one.cols.kernel, images = step.groups * step.batch;
   thread_local KeptWords kept_x, kept_y;
-  const auto words = [&](int64_t bytes) { return CeilDiv(step.batch * bytes, int64_t{sizeof(float)}); };
-  const Scratch scratch_x(kept_x, words(x)), scratch_y(kept_y, words(y));
-  char* const one_x = reinterpret_cast<char*>(scratch_x.data());
-  char* const one_y = reinterpret_cast<char*>(scratch_y.data());
-  for (int64_t group = 0; group < step.groups; ++group) {
-    copy(a + group * x, step.groups * x, one_x, x, x);
-    if (forward) {
-      RunConv(one, one_x, b + group * w * size, scratch_y.data());
-      copy(one_y, y, reinterpret_cast<char*>(c) + group * y, step.groups * y, y);
-    } else {
-      copy(b + group * y, step.groups * y, one_y, y, y);
-      RunConv(one, one_x, one_y, c + group * w);
+  const Scratch xs(kept_x, WordsFor<T>(images * x)), ys(kept_y, images * y);
+  SwapRuns(a, step.batch, step.groups, x, xs.As<T>());
+  if (step.kind == ConvStep::Kind::kForward) {
+    for (int64_t group = 0; group < step.groups; ++group) {
+      RunConv(one, xs.As<T>() + group * step.batch * x, b + group * w, ys.data() + group * step.batch * y);
     }
+    SwapRuns(ys.data(), step.groups, step.batch, y, c);
+    return;
   }
+  SwapRuns(b, step.batch, step.groups, y, ys.As<T>());
+  for (int64_t group = 0; group < step.groups; ++group) {
+    RunConv(one, xs.As<T>() + group * step.batch * x, ys.As<T>() + group * step.batch * y, c + group * w);
+  }
+}
+
+template <typename T>
+void Run(const ConvStep& step, const void* a, const void* b, float* c) {
+  if (step.groups > 1 && !CanGoByGroups(step)) {
+    return RunGroupsInTurn(step, static_cast<const T*>(a), static_cast<const T*>(b), c);
+  }
+  if (BetterByProducts(step)) return RunProducts(step, a, b, c);
+  const bool forward = step.kind == ConvStep::Kind::kForward;
+  const auto strips = forward ? Forward<T> : Weight<T>;
+  const auto taps = forward ? ForwardByTaps<T> : WeightByTaps<T>;
+  const auto groups = forward ? ForwardByGroups<T> : WeightByGroups<T>;
+  if constexpr (std::is_same_v<T, float>) {
+    const auto winograd = forward ? ForwardByWinograd : WeightByWinograd;
+    if (BetterByWinograd(step) && winograd(step, static_cast<const T*>(a), static_cast<const T*>(b), c)) return;
+  }
+  (BetterByGroups(step) ? groups
+   : BetterByTaps(step) ? taps
+                        : strips)(step, static_cast<const T*>(a), static_cast<const T*>(b), c);
 }
 
 }  // namespace
@@ -395,9 +390,6 @@ bool CanConvolve(const ConvStep& step) {
 }
 
 void RunConv(const ConvStep& step, const void* a, const void* b, float* c) {
-  if (step.groups > 1 && !CanGoByGroups(step)) {
-    return RunGroupsInTurn(step, static_cast<const char*>(a), static_cast<const char*>(b), c);
-  }
   if (step.dtype == DType::kFloat32) return Run<float>(step, a, b, c);
   const ConvStep wide = Multiplied(step);
   if (wide.dtype == step.dtype || step.groups > 1 || BetterByProducts(step)) return Run<BFloat16>(step, a, b, c);

@@ -33,16 +33,6 @@ bool LieApart(const ConvStep& c) {
   return apart(c.rows) && apart(c.cols);
 }
 
-// to[j][i] = from[i][j], which are `run` elements each.
-template <typename T>
-void SwapRuns(const T* from, int64_t rows, int64_t cols, int64_t run, T* to) {
-  ParallelFor(cols, CeilDiv(kGrain, rows * run), [&](int64_t begin, int64_t end) {
-    for (int64_t j = begin; j < end; ++j) {
-      for (int64_t i = 0; i < rows; ++i) std::copy_n(from + (i * cols + j) * run, run, to + (j * rows + i) * run);
-    }
-  });
-}
-
 // A row for each channel and tap, `row` apart, with what the tap meets at all positions; images `image` apart.
 template <typename T>
 void CopyWindows(const ConvStep& c, const T* x, int64_t row, int64_t image, T* to) {
@@ -71,9 +61,8 @@ void Run(const ConvStep& c, const T* x, const T* other, float* to) {
   const bool together = c.batch > 1 && positions < kFewPositions;
   const int64_t matrices = together ? 1 : c.batch, width = c.batch * positions / matrices;
   thread_local KeptWords kept_x, kept_y;
-  const auto words = [](int64_t elements) { return CeilDiv(elements * int64_t{sizeof(T)}, int64_t{sizeof(float)}); };
-  const Scratch copied(kept_x, in_place && !together ? 0 : words(depth * c.batch * positions));
-  T* const columns = reinterpret_cast<T*>(copied.data());
+  const Scratch copied(kept_x, in_place && !together ? 0 : WordsFor<T>(depth * c.batch * positions));
+  T* const columns = copied.As<T>();
   if (!in_place) {
     CopyWindows(c, x, width, together ? positions : depth * positions, columns);
     x = columns;
@@ -95,9 +84,9 @@ void Run(const ConvStep& c, const T* x, const T* other, float* to) {
     if (together) SwapRuns(y, c.out, c.batch, positions, to);
     return;
   }
-  const Scratch swapped(kept_y, together ? words(c.out * width) : 0);
+  const Scratch swapped(kept_y, together ? WordsFor<T>(c.out * width) : 0);
   if (together) {
-    T* const y = reinterpret_cast<T*>(swapped.data());
+    T* const y = swapped.As<T>();
     SwapRuns(other, c.batch, c.out, positions, y);
     other = y;
   }

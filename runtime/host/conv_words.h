@@ -47,6 +47,12 @@ struct KeptWords {
   int64_t count = 0;
 };
 
+// That so many elements lie in.
+template <typename T>
+int64_t WordsFor(int64_t elements) {
+  return CeilDiv(elements * int64_t{sizeof(T)}, int64_t{sizeof(float)});
+}
+
 // Words to work with, uninitialized: a thread's kept ones, which only its pieces of work use one after the other, or
 // where those would be many, some for this once.
 class Scratch {
@@ -63,11 +69,25 @@ class Scratch {
     data_ = own_ ? own_.get() : kept.words.get();
   }
   float* data() const { return data_; }
+  template <typename T>
+  T* As() const {
+    return reinterpret_cast<T*>(data_);
+  }
 
  private:
   std::unique_ptr<float[]> own_;
   float* data_;
 };
+
+// to[j][i] = from[i][j], which are `run` elements each.
+template <typename T>
+void SwapRuns(const T* from, int64_t rows, int64_t cols, int64_t run, T* to) {
+  ParallelFor(cols, CeilDiv(int64_t{1} << 14, rows * run), [&](int64_t begin, int64_t end) {
+    for (int64_t j = begin; j < end; ++j) {
+      for (int64_t i = 0; i < rows; ++i) std::copy_n(from + (i * cols + j) * run, run, to + (j * rows + i) * run);
+    }
+  });
+}
 
 // Rows of words from rows of elements: f32s as they are; bf16 in pairs from two rows, of which the second may be
 // missing and then is zero.
