@@ -62,10 +62,10 @@ Triangle TurnedLeftOf(const Attention& a) { return IsTriangular(a) ? Triangle::l
 
 // So many scores of a head are not kept from forward to backward where both are in one fragment, but computed again.
 // The embedded device has a part of a head's queries at a time and adds up what these give keys and values: in wide
-// sums.
+// sums. Of sizes that change they are taken to be many at the largest.
 constexpr int64_t kManyScores = 1 << 19;
 bool HasManyScores(AtenCall& c, const Attention& a) {
-  return c.host_kernels() && !c.open_sizes() && a.query.size(-2) * a.key.size(-2) > kManyScores;
+  return c.host_kernels() && (c.open_sizes() || a.query.size(-2) * a.key.size(-2) > kManyScores);
 }
 
 Tensor Scores(const Attention& a, bool again = false) {
@@ -103,7 +103,7 @@ llvm::SmallVector<Queries> BlocksOf(AtenCall& c, const Attention& a, bool sums) 
   int64_t blocks = 1;
   if (!c.host_kernels()) {
     blocks = std::clamp<int64_t>(llvm::divideCeil(heads * queries * a.key.size(-2), kMostScores), 1, kMostBlocks);
-  } else if (HasManyScores(c, a) && (a.causal || (sums && heads < kFewHeads))) {
+  } else if (!c.open_sizes() && HasManyScores(c, a) && (a.causal || (sums && heads < kFewHeads))) {
     blocks = std::clamp<int64_t>(queries / kLeastQueriesOfHost, 1, kMostBlocksOfHost);
   }
   const int64_t step = blocks == 1 ? queries : llvm::alignTo(llvm::divideCeil(queries, blocks), kQueriesTogether);
@@ -176,7 +176,7 @@ Gradients DifferentiateBlock(const Attention& a, Tensor dy, Tensor output, Tenso
 Gradients Differentiate(AtenCall& c, const Attention& a, Tensor dy, Tensor output, Tensor logsumexp, bool scores) {
   const DType stored = a.query.dtype(), sums = OpMath(stored);
   const int64_t keys = a.key.size(-2);
-  const bool many = HasManyScores(c, a) || (c.host_kernels() && c.open_sizes());  // at the largest of them
+  const bool many = HasManyScores(c, a);
   const llvm::SmallVector<Queries> blocks = BlocksOf(c, a, /*sums=*/true);
   if (blocks.size() <= 1 || scores) {
     Gradients g = DifferentiateBlock(a, dy, output, logsumexp, many ? sums : stored, many);

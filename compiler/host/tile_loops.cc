@@ -271,15 +271,15 @@ Former::Loops Former::LoopsOverMatrices(const std::vector<size_t>& steps) const 
     return {};
   }
   Loops whole, some;
+  for (const AtSize& at : sizes_) whole.push_back({.parts = BatchesOf(at.plan.steps[*product].gemm)});
+  if (Fit(steps, whole)) return whole;
   int64_t rows = 0;  // of a part
   for (const AtSize& at : sizes_) {
     const GemmStep& g = at.plan.steps[*product].gemm;
-    whole.push_back({.parts = BatchesOf(g)});
     const int64_t parts = PartsOfMatrix(at, steps, g);
     if (parts > 0 && rows == 0) rows = g.m / parts;
     if (parts > 0 && rows * parts == g.m) some.push_back({.parts = BatchesOf(g) * parts, .of_group = parts});
   }
-  if (Fit(steps, whole)) return whole;
   const uint64_t closed = rows <= kLeastRowsOfTile ? kMostBytesOfLeast : sums ? kMostBytesOfSums : kMostTileBytes;
   const uint64_t most = Open() ? UINT64_MAX : closed;
   Loops loops = some.size() == sizes_.size() ? LoopsOfRows(steps, std::move(some), rows, most) : Loops();

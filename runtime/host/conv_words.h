@@ -9,6 +9,7 @@
 #include <memory>
 #include <type_traits>
 
+#include "runtime/host/copy.h"
 #include "runtime/host/narrow_float.h"
 #include "runtime/host/panel_gemm.h"
 #include "runtime/host/parallel.h"
@@ -82,11 +83,8 @@ class Scratch {
 // to[j][i] = from[i][j], which are `run` elements each.
 template <typename T>
 void SwapRuns(const T* from, int64_t rows, int64_t cols, int64_t run, T* to) {
-  ParallelFor(cols, CeilDiv(int64_t{1} << 14, rows * run), [&](int64_t begin, int64_t end) {
-    for (int64_t j = begin; j < end; ++j) {
-      for (int64_t i = 0; i < rows; ++i) std::copy_n(from + (i * cols + j) * run, run, to + (j * rows + i) * run);
-    }
-  });
+  const int64_t bytes = run * int64_t{sizeof(T)};
+  CopyRuns(to, from, bytes, {rows, cols}, {bytes, rows * bytes});
 }
 
 // Rows of words from rows of elements: f32s as they are; bf16 in pairs from two rows, of which the second may be

@@ -1,6 +1,6 @@
 // memcpy of the host device: large copies run on the pool's threads and bypass the cache.
 //
-// Used for uploads, downloads and copy steps. Any thread.
+// Used for uploads, downloads, copy steps and parts of images. Any thread.
 #pragma once
 
 #include <cstddef>

@@ -386,10 +386,10 @@ void PlanExecutable::RunTiles(const TileLoop& loop, absl::Span<const size_t> ste
       RunGemmRows(step.gemm, at[0], at[1], at[2], begin * extent, end * extent);
     }
   };
+  char* const arena = frame.arena ? static_cast<char*>(frame.arena->data()) : nullptr;
   const int64_t in_group = loop.tiles_of_group(), together = loop.groups() * in_group / tasks;
   ParallelFor(tasks, 1, [&](int64_t first, int64_t last) {
     for (int64_t tile = first * together; tile < last * together; ++tile) {
-      char* const arena = frame.arena ? static_cast<char*>(frame.arena->data()) : nullptr;
       char* const room = arena + TileArena(tasks <= NumThreads() ? tile / together : ThreadNumber());
       const int64_t group = tile / in_group * loop.of_group, begin = tile % in_group * loop.of_tile;
       const int64_t end = std::min(begin + loop.of_tile, loop.of_group);

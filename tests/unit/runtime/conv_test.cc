@@ -349,6 +349,8 @@ TEST(CanConvolve, RefusesGroups) {
     change(changed);
     EXPECT_FALSE(CanConvolve(changed)) << what;
   }
+  c.in = 1 << 10;  // each group is a convolution of its own
+  EXPECT_TRUE(CanConvolve(c));
 }
 
 TEST(CanConvolve, RefusesWhatOffsetsCannotSay) {
