@@ -21,6 +21,8 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 TUNED_MALLOC = "glibc.malloc.hugetlb=1:glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=8589934592"
 THREADS = 2
+# A peer that takes long (bf16 where the processor has none) is asked for less.
+ASK_SECONDS, ROUNDS_SECONDS = 30, 180
 # Peers that are this device: the embedded one, the CPU plugin of PJRT, the embedded one that knows a fragment only
 # while somebody holds it, and that without tier 2.
 OURS = ("tpu", "pjrt", "forgetful", "untuned")
@@ -103,7 +105,8 @@ class Worker:
 def interleave(topic, case, peers, rounds=9, iterations=10, warm_up=10, tuned_after=None):
     """Median milliseconds of an iteration of `case`, by peer. The workers are measured in turn in every round.
 
-    `warm_up`: iterations before that; `tuned_after`: those of ours, where tier 2 takes more.
+    `warm_up`: iterations before that; `tuned_after`: those of ours, where tier 2 takes more. After ROUNDS_SECONDS no
+    further round begins, which is said.
     """
     with scratch_directory() as cache:
         workers = [Worker(topic, case, peer, pathlib.Path(cache, peer)) for peer in peers]
@@ -113,7 +116,11 @@ def interleave(topic, case, peers, rounds=9, iterations=10, warm_up=10, tuned_af
             for worker in workers:
                 worker.ask(tuned_after if tuned_after and worker.peer in OURS else warm_up)
             times = {peer: [] for peer in peers}
-            for _ in range(rounds):
+            start = time.monotonic()
+            for done in range(rounds):
+                if time.monotonic() - start > ROUNDS_SECONDS:
+                    print(f"{topic}, {case}: {done} of {rounds} rounds in {ROUNDS_SECONDS} s", file=sys.stderr)
+                    break
                 for worker in workers:
                     times[worker.peer].append(worker.ask(iterations))
         finally:
@@ -167,20 +174,20 @@ def compiled(peer, function):
 
 
 def main(measure):
-    """The command line of a topic: prints the rows of `measure()`, as text or (--json) one JSON list."""
+    """The command line of a topic: prints each row that `measure()` yields, as text or (--json) a line of JSON."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    rows = measure()
-    if args.json:
-        print(json.dumps([dataclasses.asdict(row) | {"ratio": row.ratio, "met": row.met} for row in rows]))
-    else:
-        for row in rows:
-            print(row, flush=True)
+    for row in measure():
+        line = json.dumps(dataclasses.asdict(row) | {"ratio": row.ratio, "met": row.met}) if args.json else row
+        print(line, flush=True)
 
 
 def serve(topic, case, peer):
-    """The worker's side: reads a number of iterations, runs them, answers the mean time of one."""
+    """The worker's side: reads a number of iterations, runs them, answers the mean time of one.
+
+    A peer that isn't ours begins none after ASK_SECONDS.
+    """
     sys.path.insert(0, str(HERE / "topics"))
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what the case prints is not an answer
@@ -189,14 +196,17 @@ def serve(topic, case, peer):
     torch.set_num_threads(THREADS)
     run = importlib.import_module(topic).CASES[case](peer)
     for line in sys.stdin:
-        iterations = int(line)
+        results = []
         start = time.perf_counter()
-        results = [run() for _ in range(iterations)]
+        for _ in range(int(line)):
+            results.append(run())
+            if peer not in OURS and time.perf_counter() - start > ASK_SECONDS:
+                break
         finish(peer)  # what is still queued belongs to these iterations, not to the next peer's time
         total = (time.perf_counter() - start) * 1e3
         if isinstance(results[0], Timed):
             total = sum(results)
-        print(total / iterations, file=answers, flush=True)
+        print(total / len(results), file=answers, flush=True)
 
 
 if __name__ == "__main__":

@@ -29,15 +29,15 @@ def main():
     rows, failed = [], []
     for name in args.topics or names:
         print(f"== {name}", flush=True)
-        done = subprocess.run([sys.executable, TOPICS / f"{name}.py", "--json"], stdout=subprocess.PIPE, text=True)
-        if done.returncode:
+        command = [sys.executable, TOPICS / f"{name}.py", "--json"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as topic:
+            for row in map(json.loads, topic.stdout):
+                print(Row(**{field.name: row[field.name] for field in dataclasses.fields(Row)}), flush=True)
+                rows.append({"topic": name} | row)
+        if topic.returncode:
             failed.append(name)
-            continue
-        for row in json.loads(done.stdout):
-            print(Row(**{field.name: row[field.name] for field in dataclasses.fields(Row)}), flush=True)
-            rows.append({"topic": name} | row)
-    if args.json:
-        pathlib.Path(args.json).write_text(json.dumps(rows, indent=1) + "\n")
+        if args.json:
+            pathlib.Path(args.json).write_text(json.dumps(rows, indent=1) + "\n")
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
 

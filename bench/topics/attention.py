@@ -125,12 +125,11 @@ def compiles_row():
 
 
 def measure():
-    rows = []
     for name, bound, warm_up in zip(CASES, (0.7, None, 0.6, 1.0, 1.0), (10, 6, 12, 20, 20), strict=True):
         peer = "inductor" if name in FLEX else "eager"
         times = harness.interleave("attention", name, ("tpu", peer), rounds=7, iterations=3, warm_up=warm_up)
-        rows += harness.rows_against(name, times, {peer: bound})
-    return [*rows, compiles_row()]
+        yield from harness.rows_against(name, times, {peer: bound})
+    yield compiles_row()
 
 
 if __name__ == "__main__":

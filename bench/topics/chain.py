@@ -44,11 +44,9 @@ CASES = {"1000 adds of 4 elements, one read": adds, "1000 mixed small ops, views
 
 
 def measure():
-    rows = []
     for name in CASES:
         times = harness.interleave("chain", name, ("tpu", "eager"), rounds=11, iterations=20, warm_up=40)
-        rows += harness.rows_against(name, times, {"eager": 0.7})
-    return rows
+        yield from harness.rows_against(name, times, {"eager": 0.7})
 
 
 if __name__ == "__main__":

@@ -178,8 +178,10 @@ def on_ranks(world, function):
 
 
 def measure():
-    rows = [row for function in (verbs, training) for world in (2, 4) for row in on_ranks(world, function)]
-    return rows + on_ranks(4, peak_memory)
+    for function in (verbs, training):
+        for world in (2, 4):
+            yield from on_ranks(world, function)
+    yield from on_ranks(4, peak_memory)
 
 
 if __name__ == "__main__":

@@ -78,13 +78,12 @@ def child(peer):
 
 
 def measure():
-    rows = []
     steps = harness.interleave("compile", "step", ("tpu", "inductor"), rounds=7, iterations=2, warm_up=12)
-    rows += harness.rows_against("compiled GPT step", steps, {"inductor": 0.85})
+    yield from harness.rows_against("compiled GPT step", steps, {"inductor": 0.85})
     for case in ("call", "call with gradients"):
         calls = harness.interleave("compile", case, ("tpu", "inductor"), rounds=21, iterations=1000, warm_up=2000)
-        rows += harness.rows_against(f"compiled {case}", calls, {"inductor": 1.0})
-    return rows + harness.rows_against("compiled GPT, first result", first_result(rounds=1), {"inductor": 0.1})
+        yield from harness.rows_against(f"compiled {case}", calls, {"inductor": 1.0})
+    yield from harness.rows_against("compiled GPT, first result", first_result(rounds=1), {"inductor": 0.1})
 
 
 if __name__ == "__main__":

@@ -216,16 +216,15 @@ def longest_exit():
 
 def measure():
     os.environ["TORCH_TPU_COMPILE_AFTER"] = "1"
-    rows = []
     for name in MEASURED:
         times = interleave(name, rounds=5)
         theirs = times["eager", "busy"] / times["eager", "idle"]
         note = f"eager beside a busy thread {theirs:.2f}"
         bound = None if "read" in name else 1.03
-        rows.append(
-            harness.Row(f"{name}, busy pool", times["tpu", "busy"], "idle pool", times["tpu", "idle"], bound, note=note)
+        yield harness.Row(
+            f"{name}, busy pool", times["tpu", "busy"], "idle pool", times["tpu", "idle"], bound, note=note
         )
-    return [*rows, longest_exit()]
+    yield longest_exit()
 
 
 if __name__ == "__main__":

@@ -114,11 +114,13 @@ def on_the_plugin():
 
 
 def measure():
+    yield first_step()
     times = harness.interleave("gpt", "training step", ("tpu", "eager", "inductor"), rounds=7, iterations=2, warm_up=20)
-    rows = harness.rows_against("GPT training step after 20, fp32", times, {"eager": 0.82, "inductor": 0.85})
+    yield from harness.rows_against("GPT training step after 20, fp32", times, {"eager": 0.82, "inductor": 0.85})
     times = harness.interleave("gpt", "training step, bf16", ("tpu", "eager"), rounds=7, iterations=2, warm_up=20)
-    rows += harness.rows_against("GPT training step after 20, bf16 autocast", times, {"eager": 0.82})
-    return [first_step(), *rows, second_process(), *on_the_plugin()]
+    yield from harness.rows_against("GPT training step after 20, bf16 autocast", times, {"eager": 0.82})
+    yield second_process()
+    yield from on_the_plugin()
 
 
 if __name__ == "__main__":

@@ -133,13 +133,11 @@ CASES = {
 
 
 def measure():
-    rows = []
     for name in CASES:
         times = harness.interleave("kernels", name, PEERS)
         # A launch is most of what a small forward takes.
         bound = None if name in FORWARD_BAGS else 1.1
-        rows.append(harness.best_peer_row(name, times, bound=bound))
-    return rows
+        yield harness.best_peer_row(name, times, bound=bound)
 
 
 if __name__ == "__main__":

@@ -161,11 +161,9 @@ CASES = {f"{name}, {way}": build(name) for name in MODELS for way, build in WAYS
 
 
 def measure():
-    rows = []
     for case in CASES:
         times = harness.interleave("kinds", case, ("tpu", "untuned", "eager"), warm_up=100, tuned_after=300)
-        rows += harness.rows_against(case, times, {"eager": 1.0, "untuned": None})
-    return rows
+        yield from harness.rows_against(case, times, {"eager": 1.0, "untuned": None})
 
 
 if __name__ == "__main__":

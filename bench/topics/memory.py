@@ -44,7 +44,7 @@ def measure():
             check=True,
         )
     before, peak = map(float, done.stdout.split())
-    return [harness.Row("resident memory, greatest of steps 100-2000", peak, "at step 100", before, 1.05, unit="MiB")]
+    yield harness.Row("resident memory, greatest of steps 100-2000", peak, "at step 100", before, 1.05, unit="MiB")
 
 
 if __name__ == "__main__":

@@ -140,11 +140,8 @@ def measure():
 
         torch.set_num_threads(harness.THREADS)
         with torch.no_grad():
-            return [
-                row
-                for name, (function, tensors) in cases().items()
-                for row in harness.rows_against(name, times_of(function, tensors), {"eager": BOUND})
-            ]
+            for name, (function, tensors) in cases().items():
+                yield from harness.rows_against(name, times_of(function, tensors), {"eager": BOUND})
 
 
 if __name__ == "__main__":

@@ -240,22 +240,19 @@ def steps():
     graph = harness.interleave("recording", "graph step", ("tpu", "forgetful"), 31, iterations=3, warm_up=15)
     new = harness.interleave("recording", "new step", ("tpu",), rounds=9, iterations=1, warm_up=2)
     name, followed = "GPT step followed, host time", known["tpu"]
-    return [
-        harness.Row(name, followed, "recorded fresh", known["forgetful"], 0.2),
-        harness.Row("GPT step as one program, host time", program["tpu"], "recorded fresh", program["forgetful"], 0.2),
-        harness.Row("GPT step as a graph, host time", graph["tpu"], "recorded fresh", graph["forgetful"], 0.2),
-        harness.Row(name, followed, "never seen", new["tpu"], 0.2),
-        harness.Row(name, followed, "eager, kernels included", known["eager"]),
-    ]
+    yield harness.Row(name, followed, "recorded fresh", known["forgetful"], 0.2)
+    yield harness.Row("GPT step as one program, host time", program["tpu"], "recorded fresh", program["forgetful"], 0.2)
+    yield harness.Row("GPT step as a graph, host time", graph["tpu"], "recorded fresh", graph["forgetful"], 0.2)
+    yield harness.Row(name, followed, "never seen", new["tpu"], 0.2)
+    yield harness.Row(name, followed, "eager, kernels included", known["eager"])
 
 
 def measure():
-    rows = []
     for name in SMALL:
         times = harness.interleave("recording", name, ("tpu", "eager"), rounds=15, iterations=20, warm_up=50)
         bound = None if name == NEW_SIZES else 0.5 if "C++" in name else 0.8
-        rows.append(harness.Row(name, times["tpu"], "eager", times["eager"], bound, unit="us"))
-    return rows + steps()
+        yield harness.Row(name, times["tpu"], "eager", times["eager"], bound, unit="us")
+    yield from steps()
 
 
 if __name__ == "__main__":

@@ -93,22 +93,19 @@ def measure():
     def row(case, other, note=""):
         return harness.Row(f"twenty lengths, {case}", lengths[case], f"one length, {other}", one[other], 1.2, "s", note)
 
-    rows = []
     for case in (FIRST, TEN, WARM):
         theirs = f"eager {found['eager', 'lengths'][case]:.3g} s to {found['eager', 'one'][case]:.3g} s"
-        rows.append(row(case, case, f"{compiles}; {theirs}"))
-    rows += [row(case, WARM) for case in (FIRST, TEN)]
+        yield row(case, case, f"{compiles}; {theirs}")
+    for case in (FIRST, TEN):
+        yield row(case, WARM)
     for case in (FIRST, TEN, WARM):
         theirs = found["eager", "pairs"][case]
         note = f"{pairs['compiles']:.0f} compiles"
-        rows.append(harness.Row(f"twenty batches and lengths, {case}", pairs[case], "eager", theirs, None, "s", note))
+        yield harness.Row(f"twenty batches and lengths, {case}", pairs[case], "eager", theirs, None, "s", note)
     for case in (FIRST, WARM):
         ours, theirs = (found["pjrt", kind][case] for kind in ("lengths", "one"))
         note = f"{found['pjrt', 'lengths']['compiles']:.0f} compiles, one length {found['pjrt', 'one']['compiles']:.0f}"
-        rows.append(
-            harness.Row(f"twenty lengths on the CPU plugin, {case}", ours, "one length", theirs, None, "s", note)
-        )
-    return rows
+        yield harness.Row(f"twenty lengths on the CPU plugin, {case}", ours, "one length", theirs, None, "s", note)
 
 
 if __name__ == "__main__":

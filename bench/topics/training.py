@@ -90,15 +90,13 @@ CASES = {f"{make.__name__} {kind}": training(make, kind == "bf16") for make in M
 
 
 def measure():
-    rows = []
     for make, (promised, tuned_after) in MODELS.items():
         for kind in ("fp32", "bf16"):
             case = f"{make.__name__} {kind}"
             peers = ("tpu", "untuned", "eager", "inductor")
             times = harness.interleave("training", case, peers, 7, iterations=10, warm_up=50, tuned_after=tuned_after)
             bounds = {"eager": promised, "inductor": 0.85, "untuned": 0.95}
-            rows += harness.rows_against(f"{case}, training step", times, bounds)
-    return rows
+            yield from harness.rows_against(f"{case}, training step", times, bounds)
 
 
 if __name__ == "__main__":

@@ -381,7 +381,9 @@ TEST(Slices, OfOneValueShareTheirKernel) {
     ASSERT_TRUE(plan.ok()) << plan.status();
     ASSERT_EQ(plan->kernels.size(), 1u);
     if (at == 2) key = plan->kernels[0].key;
-    if (at > 2) EXPECT_EQ(plan->kernels[0].key, key);
+    if (at > 2) {
+      EXPECT_EQ(plan->kernels[0].key, key);
+    }
   }
 }
 
