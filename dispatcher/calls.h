@@ -110,6 +110,7 @@ struct Operator {
   int packed = -1;                // the argument that is a list of numbers in a tensor of the CPU: `scalars`
   int rate = -1;                  // the argument of which one element on the CPU is a number, of any dims: `lr`
   int check_errors = -1;          // the argument that asks for errors at the call: `check_errors`
+  int output_size = -1;           // the argument that says how large the result is: `output_size`
   int indices = -1;               // the argument that holds indices of dims, masks among them: the schema's Tensor?[]
 
   // Keep the handles good when a library ends: of calls that are queued, and of known fragments.

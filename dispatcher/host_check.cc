@@ -203,6 +203,7 @@ class StandIns {
       return unshared;
     }
     if (v.isDevice()) return c10::Device(c10::kCPU);
+    if (op_.data_dependent && static_cast<int>(i) == op_.output_size) return {};  // what stand-ins hold says another
     if (v.isInt() && shrink_ != nullptr && op_.kinds[i] == ArgumentKind::kAttribute) {
       return shrink_->Attribute(v.toInt());
     }

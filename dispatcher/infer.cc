@@ -371,7 +371,8 @@ SignatureRef Infer(const Operator& op, at::ArrayRef<c10::IValue> arguments, cons
     at::native::checkIndexTensorTypes(arguments[op.indices].to<c10::List<std::optional<at::Tensor>>>(), true);
   }
   const bool masks = HasMasks(op, arguments), holds_calls = Engine::Get().backend().HoldsCalls();
-  if (op.data_dependent && (op.indices < 0 || masks)) {
+  const bool sized = op.output_size >= 0 && !arguments[op.output_size].isNone();
+  if (op.data_dependent && !sized && (op.indices < 0 || masks)) {
     s->expands_masks = masks && !holds_calls;
     DescribeBounded(op, arguments, collected, d);
     return d.Finish();

@@ -152,6 +152,7 @@ Operator::Operator(const c10::OperatorHandle& handle) : op(handle), recorded(han
     if (kinds.back() == ArgumentKind::kTensorList && IsListOfOptional(a)) indices = static_cast<int>(i);
     if (a.name() == "dtype") dtype = static_cast<int>(i);
     if (a.name() == "check_errors") check_errors = static_cast<int>(i);
+    if (a.name() == "output_size") output_size = static_cast<int>(i);
     if (a.name() == "scalars" && kinds.back() == ArgumentKind::kTensor) packed = static_cast<int>(i);
     if (a.name() == "lr" && kinds.back() == ArgumentKind::kTensor) rate = static_cast<int>(i);
     if (!IsWritten(a)) continue;

@@ -434,43 +434,6 @@ at::Tensor Take(const at::Tensor& self, const at::Tensor& index) {
   CheckPlain(index.scalar_type() == c10::kLong && self.numel() > 0);
   return at::empty(index.sizes(), self.options());
 }
-std::tuple<at::Tensor&, at::Tensor&> KthValue(const at::Tensor& self, int64_t k, int64_t dim, bool keepdim,
-                                              at::Tensor& values, at::Tensor& indices) {
-  CheckPlain(self.dim() > 0 && dim >= -self.dim() && dim < self.dim() && !self.is_complex() &&
-             values.scalar_type() == self.scalar_type() && indices.scalar_type() == c10::kLong);
-  const int64_t at = dim < 0 ? dim + self.dim() : dim;
-  CheckPlain(k > 0 && k <= self.size(at));
-  std::vector<int64_t> sizes = self.sizes().vec();
-  if (keepdim) {
-    sizes[static_cast<size_t>(at)] = 1;
-  } else {
-    sizes.erase(sizes.begin() + at);
-  }
-  values.resize_(sizes);
-  indices.resize_(sizes);
-  return {values, indices};
-}
-std::tuple<at::Tensor&, at::Tensor&> Median(const at::Tensor& self, int64_t dim, bool keepdim, at::Tensor& values,
-                                            at::Tensor& indices) {
-  return KthValue(self, 1, dim, keepdim, values, indices);
-}
-at::Tensor SearchSorted(const at::Tensor& sorted, const at::Tensor& self, bool out_int32, bool,
-                        std::optional<c10::string_view>, const std::optional<at::Tensor>& sorter) {
-  CheckPlain(sorted.dim() == 1 || (sorted.dim() == self.dim() && sorted.dim() > 0 &&
-                                   sorted.sizes().slice(0, static_cast<size_t>(sorted.dim()) - 1) ==
-                                       self.sizes().slice(0, static_cast<size_t>(sorted.dim()) - 1)));
-  CheckPlain(
-      sorted.scalar_type() == self.scalar_type() &&
-      (!sorter || !sorter->defined() || (sorter->sizes() == sorted.sizes() && sorter->scalar_type() == c10::kLong)));
-  return at::empty(self.sizes(), self.options().dtype(out_int32 ? c10::kInt : c10::kLong));
-}
-at::Tensor Histogram(const at::Tensor& self, int64_t bins, const at::Scalar&, const at::Scalar&) {
-  CheckPlain(self.is_floating_point() && bins > 0);
-  return at::empty({bins}, self.options());
-}
-at::Tensor CountNonzero(const at::Tensor& self, at::IntArrayRef dims) {
-  return at::sum(self, dims, /*keepdim=*/false, c10::kLong);
-}
 // --- random numbers: what they refuse, the CPU's kernel is asked (host_check.h) ---
 
 at::Tensor& Draw(at::Tensor& self, double, double, Generator) { return self; }
@@ -516,7 +479,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse3, m) {
   m.impl("conj_physical.out", &Conjugate);
   m.impl("convolution", &Convolution);
   m.impl("convolution_backward", &ConvolutionBackward);
-  m.impl("count_nonzero.dim_IntList", &CountNonzero);
   m.impl("dot", &Dot);
   m.impl("exponential_", &DrawByOne);
   m.impl("eye.m_out", &Eye);
@@ -533,13 +495,11 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse3, m) {
   m.impl("hardtanh", &HardTanh);
   m.impl("hardtanh_", &HardTanhInPlace);
   m.impl("hardtanh_backward", &HardTanhBackward);
-  m.impl("histc", &Histogram);
   m.impl("index_fill_.int_Scalar", &IndexFill);
   m.impl("index_fill_.int_Tensor", &IndexFillTensor);
   m.impl("index_put_", &IndexPut);
   m.impl("index_select", &IndexSelect);
   m.impl("isnan", &Test);
-  m.impl("kthvalue.values", &KthValue);
   m.impl("linspace.out", &Linspace);
   m.impl("log_normal_", &Draw);
   m.impl("log_sigmoid_backward", &LogSigmoidBackward);
@@ -555,10 +515,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse3, m) {
   m.impl("masked_fill_.Tensor", &MaskedFillTensor);
   m.impl("masked_scatter_", &MaskedScatter);
   m.impl("masked_scatter_backward", &MaskedScatterBackward);
-  m.impl("median.dim_values", &Median);
   m.impl("mish_backward", &ActivationBackward);
   m.impl("multinomial", &Multinomial);
-  m.impl("nanmedian.dim_values", &Median);
   m.impl("native_dropout", &Dropout);
   m.impl("native_dropout_backward", &DropoutBackward);
   m.impl("normal.Tensor_Tensor", &DrawnOfTwo);
@@ -580,7 +538,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse3, m) {
   m.impl("rsub.Tensor", [](const at::Tensor& self, const at::Tensor& other, const at::Scalar& alpha) {
     return at::native::rsub(self, other, alpha);
   });
-  m.impl("searchsorted.Tensor", &SearchSorted);
   m.impl("select_backward", &SelectBackward);
   m.impl("std.correction", &Deviation);
   m.impl("std_mean.correction", &DeviationAndMean);

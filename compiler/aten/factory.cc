@@ -25,9 +25,7 @@ Lowering Range(int start, int step) {
   };
 }
 
-Result Linspace(AtenCall& c) {  // (start, end, steps)
-  if (!IsFloat(c.result_dtype())) return Result::Decline();
-  DType dtype = OpMath(c.result_dtype());
+Tensor EvenSteps(AtenCall& c, DType dtype) {  // (start, end, steps)
   int64_t steps = c.result_dims()[0];
   Tensor start = c.as(0, dtype), end = c.as(1, dtype);
   if (steps == 1) return start;
@@ -35,6 +33,15 @@ Result Linspace(AtenCall& c) {  // (start, end, steps)
   Tensor i = c.emitter().Iota(dtype, {steps}, 0);
   const int64_t half = steps / 2;
   return ir::Select(i < static_cast<double>(half), start + step * i, end - step * (double(steps - 1) - i));
+}
+Result Linspace(AtenCall& c) {
+  if (!IsFloat(c.result_dtype())) return Result::Decline();
+  return EvenSteps(c, OpMath(c.result_dtype()));
+}
+Result Logspace(AtenCall& c) {  // (start, end, steps, base)
+  if (!IsFloat(c.result_dtype())) return Result::Decline();
+  const DType dtype = OpMath(c.result_dtype());
+  return ir::Pow(c.as(3, dtype), EvenSteps(c, dtype));
 }
 
 Result Eye(AtenCall& c) {
@@ -74,6 +81,7 @@ void RegisterFactory(Registry& r) {
   r.Add("aten::arange.start", Range(0, -1));
   r.Add({"aten::arange.start_step", "aten::arange.start_out"}, Range(0, 2));
   r.Add({"aten::linspace", "aten::linspace.out"}, Linspace);
+  r.Add({"aten::logspace", "aten::logspace.out"}, Logspace);
   r.Add({"aten::eye", "aten::eye.m", "aten::eye.out", "aten::eye.m_out"}, Eye, kComplexToo);
   r.Add("aten::tril_indices", TriangleIndices(true));
   r.Add("aten::triu_indices", TriangleIndices(false));

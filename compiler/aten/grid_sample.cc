@@ -1,5 +1,5 @@
 // Sampling of images and volumes where a grid says: neighbours are gathered and weighed; gradients are scattered to
-// them.
+// them. Cubic sampling follows Keys, "Cubic convolution interpolation for digital image processing" (1981), as PyTorch.
 #include "compiler/aten/families.h"
 #include "compiler/aten/maths.h"
 #include "compiler/aten/registry.h"
@@ -7,6 +7,7 @@
 namespace tpu::aten {
 namespace {
 
+enum Mode { kLinear = 0, kNearest = 1, kCubic = 2 };
 enum Padding { kZeros = 0, kBorder = 1, kReflection = 2 };
 
 // One coordinate of all samples, in pixels, and its derivative by what the grid says: [n, samples].
@@ -16,47 +17,73 @@ struct Coordinate {
 
 constexpr double kOutside = -100;  // of every image
 
-// `strange_at`: where a sample is whose coordinate is no number or, of an image padded with zeros, infinite.
-Coordinate Locate(Tensor says, int64_t pixels, int64_t padding, bool corners, std::optional<double> strange_at) {
-  const auto size = static_cast<double>(pixels), last = size - 1, scale = (corners ? last : size) / 2;
-  Tensor at = (says + 1) * scale, slope = says.emitter().Constant(says.dtype(), scale, says.dims());
-  if (!corners) at = at - 0.5;
-  if (padding == kReflection) {
-    const double low = corners ? 0 : -0.5, span = corners ? last : size;
-    if (span == 0) return {at * 0, slope * 0};
-    const Tensor rest = ir::Rem(ir::Abs(at - low), 2 * span), back = rest > span;
-    slope = ir::Select(ir::Ne(at < low, back), -slope, slope);
-    at = ir::Select(back, 2 * span - rest, rest) + low;
+// Along one dim: how many pixels there are, and what is beyond them.
+struct Line {
+  int64_t pixels, padding;
+  bool corners;
+
+  Coordinate InPixels(Tensor says) const {
+    const auto size = static_cast<double>(pixels), scale = (corners ? size - 1 : size) / 2;
+    const Tensor at = (says + 1) * scale;
+    return {corners ? at : at - 0.5, says.emitter().Constant(says.dtype(), scale, says.dims())};
   }
-  const Tensor strange = padding == kZeros ? ir::Not(IsFinite(at)) : IsNan(at);
-  if (padding != kZeros) {
-    slope = ir::Select((at > 0) & (at < last), slope, 0);
-    at = ir::Select(at > 0, ir::Min(at, last), 0);
+
+  // A coordinate beyond them is led back, unless it is in zeros.
+  Coordinate Padded(Coordinate x) const {
+    auto [at, slope] = x;
+    if (padding == kZeros) return x;
+    const auto size = static_cast<double>(pixels), last = size - 1;
+    if (padding == kReflection) {
+      const double low = corners ? 0 : -0.5, span = corners ? last : size;
+      if (span == 0) return {at * 0, slope * 0};
+      const Tensor rest = ir::Rem(ir::Abs(at - low), 2 * span), back = rest > span;
+      slope = ir::Select(ir::Ne(at < low, back), -slope, slope);
+      at = ir::Select(back, 2 * span - rest, rest) + low;
+    }
+    return {ir::Select(at > 0, ir::Min(at, last), 0), ir::Select((at > 0) & (at < last), slope, 0)};
   }
-  return {strange_at ? ir::Select(strange, *strange_at, at) : at, slope};
-}
+
+  // `strange_at`: where a sample is whose coordinate is no number or, of an image padded with zeros, infinite.
+  Coordinate Locate(Tensor says, std::optional<double> strange_at) const {
+    const Coordinate said = InPixels(says), found = Padded(said);
+    if (!strange_at) return found;
+    const Tensor strange = padding == kBorder ? IsNan(said.at) : ir::Not(IsFinite(said.at));
+    return {ir::Select(strange, *strange_at, found.at), found.slope};
+  }
+};
 
 // A pixel that a sample weighs, along one dim: its position, its weight, and the weight's derivative.
 struct Neighbour {
-  Tensor position, weight;
-  double slope;
+  Tensor position, weight, slope;
 };
+using Neighbours = llvm::SmallVector<Neighbour>;
 
-llvm::SmallVector<Neighbour> Neighbours(Tensor at, bool nearest) {
-  if (nearest) return {{ir::RoundEven(at), at.emitter().Constant(at.dtype(), 1, at.dims()), 0}};
+Neighbours Of(Tensor at, int64_t mode, const Line& line) {
+  const auto constant = [&](double value) { return at.emitter().Constant(at.dtype(), value, at.dims()); };
+  if (mode == kNearest) return {{ir::RoundEven(at), constant(1), constant(0)}};
   const Tensor low = ir::Floor(at), beyond = at - low;
-  return {{low, 1.0 - beyond, -1}, {low + 1, beyond, 1}};
+  if (mode == kLinear) return {{low, 1.0 - beyond, constant(-1)}, {low + 1, beyond, constant(1)}};
+  Neighbours neighbours;
+  for (auto [i, weight] : llvm::enumerate(CubicWeights(beyond))) {
+    const Tensor position = low + (static_cast<double>(i) - 1);
+    neighbours.push_back({line.Padded({position, at}).at, weight.value, weight.slope});
+  }
+  return neighbours;
 }
 
 struct Samples {
   Tensor image;  // [n, channels, pixels]
   Shape sizes;   // of the image's dims behind those; what follows is by these
   llvm::SmallVector<Coordinate> at;
-  llvm::SmallVector<llvm::SmallVector<Neighbour>> neighbours;
+  llvm::SmallVector<Neighbours> neighbours;
   Shape dims;  // [n, channels, samples]
 
   Tensor OfAll(Tensor of_sample) const { return ir::BroadcastAlong(of_sample, dims, {0, 2}); }
-  size_t pixels() const { return neighbours[0].size() == 1 ? 1 : size_t{1} << sizes.size(); }  // that a sample weighs
+  size_t pixels() const {  // that a sample weighs
+    size_t product = 1;
+    for (const Neighbours& along : neighbours) product *= along.size();
+    return product;
+  }
 };
 
 // (image, grid, interpolation, padding, corners), from argument `first`. Of half types PyTorch rounds the coordinates.
@@ -66,7 +93,7 @@ std::optional<Samples> Read(AtenCall& c, int first) {
   const DType type = c.promoted();
   const Tensor image = c.as(first, type), grid = c.as(first + 1, type);
   const int64_t mode = c.integer(first + 2), padding = c.integer(first + 3), n = image.size(0), last = grid.rank() - 1;
-  if (!IsFloat(type) || OpMath(type) != type || mode > 1 || image.elements() == 0 || grid.elements() == 0)
+  if (!IsFloat(type) || OpMath(type) != type || mode > kCubic || image.elements() == 0 || grid.elements() == 0)
     return std::nullopt;
   Samples s;
   s.sizes = Shape(image.dims().drop_front(2));
@@ -77,8 +104,9 @@ std::optional<Samples> Read(AtenCall& c, int first) {
     const Tensor says = ir::Reshape(ir::SliceDim(grid, last, k, k + 1), {n, s.dims[2]});
     std::optional<double> strange_at;  // as the CPU's kernel of volumes has it
     if (s.sizes.size() == 3) strange_at = padding != kZeros && first == 0 ? static_cast<double>(size - 1) : kOutside;
-    s.at.push_back(Locate(says, size, padding, c.boolean(first + 4), strange_at));
-    s.neighbours.push_back(Neighbours(s.at.back().at, mode == 1));
+    const Line line{size, padding, c.boolean(first + 4)};
+    s.at.push_back(mode == kCubic ? line.InPixels(says) : line.Locate(says, strange_at));
+    s.neighbours.push_back(Of(s.at.back().at, mode, line));
   }
   return s;
 }
@@ -90,7 +118,8 @@ struct Pixel {
   Pixel(const Samples& s, size_t which) {
     Tensor is_inside, flat;
     for (auto [d, size] : llvm::enumerate(s.sizes)) {
-      along.push_back(s.neighbours[d][(which >> d) & 1]);
+      along.push_back(s.neighbours[d][which % s.neighbours[d].size()]);
+      which /= s.neighbours[d].size();
       const Tensor at = along[d].position, here = (at >= 0) & (at < static_cast<double>(size));
       is_inside = d == 0 ? here : is_inside & here;
     }

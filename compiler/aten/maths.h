@@ -1,6 +1,8 @@
 // Formulas that several families share. Operands are in one (op-math) element type unless said otherwise.
 #pragma once
 
+#include <array>
+
 #include "compiler/aten/call.h"
 
 namespace tpu::aten {
@@ -42,6 +44,13 @@ Tensor PlacesIn(Tensor sequence, Tensor values, bool right);
 
 // a @ b over the last dim of a and the one before last of b, rounded into `result`.
 Tensor MatMul(Tensor a, Tensor b, DType result);
+
+// What cubic interpolation weighs the four positions around t by, which lies between the second (0) and the third (1),
+// and the weights' derivatives by t.
+struct Weight {
+  Tensor value, slope;
+};
+std::array<Weight, 4> CubicWeights(Tensor t);
 
 // x with dim d summed by `weights` of [its size, the new size].
 Tensor WeighAlong(Tensor x, Tensor weights, int64_t d);

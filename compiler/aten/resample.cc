@@ -9,6 +9,18 @@
 #include "compiler/aten/registry.h"
 
 namespace tpu::aten {
+std::array<Weight, 4> CubicWeights(Tensor t) {
+  constexpr double kA = -0.75;
+  const auto near = [](Tensor x) {
+    return Weight{((kA + 2) * x - (kA + 3)) * x * x + 1, (3 * (kA + 2) * x - 2 * (kA + 3)) * x};
+  };
+  const auto far = [](Tensor x) {
+    return Weight{((kA * x - 5 * kA) * x + 8 * kA) * x - 4 * kA, (3 * kA * x - 10 * kA) * x + 8 * kA};
+  };
+  const auto beyond = [](Weight w) { return Weight{w.value, -w.slope}; };  // of 1 - t
+  return {far(t + 1), near(t), beyond(near(1.0 - t)), beyond(far(2.0 - t))};
+}
+
 namespace {
 
 // Input steps for one output step, as PyTorch's area_pixel_compute_scale gives it: in the type in which it computes
@@ -117,14 +129,11 @@ struct Weighed {
     if (!cubic) at = ir::Max(at, 0);
     Tensor low = ir::Min(ir::Floor(at), last), t = ir::Min(ir::Max(at - low, 0), 1);
     if (!cubic) return {{low, 1.0 - t}, {ir::Min(low + 1, last), t}};
-    constexpr double kA = -0.75;
-    const auto near = [&](Tensor x) { return ((kA + 2) * x - (kA + 3)) * x * x + 1; };
-    const auto far = [&](Tensor x) { return ((kA * x - 5 * kA) * x + 8 * kA) * x - 4 * kA; };
-    const auto inside = [&](Tensor i) { return ir::Min(ir::Max(i, 0), last); };
-    return {{inside(low - 1), far(t + 1)},
-            {inside(low), near(t)},
-            {inside(low + 1), near(1.0 - t)},
-            {inside(low + 2), far(2.0 - t)}};
+    llvm::SmallVector<Neighbour> four;
+    for (auto [i, weight] : llvm::enumerate(CubicWeights(t))) {
+      four.push_back({ir::Min(ir::Max(low + (static_cast<double>(i) - 1), 0), last), weight.value});
+    }
+    return four;
   }
 
   // [out, in]: the weight of each input position in each output position.

@@ -96,6 +96,17 @@ Result SearchSorted(AtenCall& c) {
   return Search(c, c.x(0), c.x(1), c.boolean(3) || (c.has(4) && c.string(4) == "right"));
 }
 
+// Each place of repeats as often as it says there: (repeats, output_size)
+Result RepeatInterleave(AtenCall& c) {
+  const Tensor repeats = c.tensor(0), result = c.emitter().Iota(DType::kInt64, c.result_dims(), 0);
+  const int64_t n = repeats.size(0), size = result.size(0);
+  if (IsFloat(repeats.dtype()) || n == 0) return Result::Decline();
+  const Tensor counts = ir::Convert(ir::Require(repeats, ir::Ge(repeats, 0)), DType::kInt64);
+  const Tensor ends = ir::Scan(ir::ReduceKind::sum, counts, 0);
+  const Tensor fits = ir::Eq(ir::SliceDim(ends, 0, n - 1, n), static_cast<double>(size));
+  return ir::Require(PlacesIn(ends, result, /*right=*/true), ir::BroadcastTo(fits, result.dims()));
+}
+
 }  // namespace
 
 void RegisterSort(Registry& r) {
@@ -108,6 +119,7 @@ void RegisterSort(Registry& r) {
   r.Add("aten::nanmedian", Ranked(0, MedianPlace<true>), kHostKernelFirst);
   r.Add("aten::nanmedian.dim", Ranked(1, MedianPlace<true>), kHostKernelFirst);
   r.Add("aten::mode", Ranked(1, ModePlace), kHostKernelFirst);
+  r.Add("aten::repeat_interleave.Tensor", RepeatInterleave);
   r.Add({"aten::searchsorted.Tensor", "aten::searchsorted.Scalar"}, SearchSorted);
   r.Add({"aten::bucketize.Tensor", "aten::bucketize.Scalar"}, [](AtenCall& c) -> Result {  // (x, boundaries, _, right)
     return Search(c, c.x(1), c.x(0), c.boolean(3));

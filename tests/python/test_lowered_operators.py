@@ -87,6 +87,15 @@ PROGRAMS = (
         for padding in ("zeros", "border", "reflection")
         for corners in (False, True)
     }
+    | {
+        f"cubic samples: {padding}, {corners}": (
+            lambda x, g, padding=padding, corners=corners: F.grid_sample(x, g, "bicubic", padding, corners),
+            floats(2, 1, 5, 6),
+            floats(2, 4, 3, 2),
+        )
+        for padding in ("zeros", "border", "reflection")
+        for corners in (False, True)
+    }
 )
 
 
@@ -143,6 +152,42 @@ def test_samples_of_a_volume_where_the_grid_says_no_number(padding):
     grid[0, 0, 1, 3, 2] = float("inf")
     sampled = with_gradients(lambda x, g: F.grid_sample(x, g, padding_mode=padding, align_corners=False))
     check_compiled(sampled, x, grid)
+
+
+def test_cubic_samples_where_the_grid_says_no_number_and_of_one_pixel():
+    x, grid = floats(1, 2, 4, 5), floats(1, 3, 4, 2)
+    grid[0, 0, 1, 0], grid[0, 2, 2, 1], grid[0, 1, 0, 1] = float("nan"), float("inf"), 1e9
+    for padding in ("zeros", "border", "reflection"):
+        sampled = with_gradients(lambda x, g, p=padding: F.grid_sample(x, g, "bicubic", p, align_corners=True))
+        check_compiled(sampled, x[..., :1, :1], grid.nan_to_num(0.3, 0.7))
+        check_compiled(lambda x, g, p=padding: F.grid_sample(x, g, "bicubic", p, align_corners=False), x, grid)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_repeats_whose_sum_is_known(dtype):
+    x, repeats = floats(5, 3), torch.tensor([2, 0, 1, 0, 4], dtype=dtype)
+
+    def program(x, repeats):
+        places = torch.repeat_interleave(repeats, output_size=7)
+        return places, x.repeat_interleave(repeats, 0, output_size=7), x.T.repeat_interleave(repeats, 1, output_size=7)
+
+    check_compiled(with_gradients(lambda x, repeats: program(x, repeats)[1]), x, repeats)
+    check_compiled(program, x, repeats)
+    check_compiled(lambda repeats: torch.repeat_interleave(repeats, output_size=0), repeats[1:2])
+
+
+@pytest.mark.embedded_only(reason="as on CUDA, nothing is checked")
+@pytest.mark.parametrize("repeats, size", [((2, 0, 1), 4), ((2, 0, 1), 2), ((2, -1, 1), 2)])
+def test_repeats_whose_sum_is_another(repeats, size):
+    repeats = torch.tensor(repeats, device="tpu")
+    with pytest.raises(RuntimeError, match="allocated size does not match|repeats can not be negative"):
+        torch.repeat_interleave(repeats, output_size=size).tolist()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_numbers_in_rows_of_powers(dtype):
+    for where in ((0, 2, 50), (-3, 2, 51, 3), (1, 1, 1, 7), (0, 8, 9, 2), (2, 3, 0), (0, 1, 5, 0.0), (0, 3, 4, -2.0)):
+        check_compiled(lambda x, where=where: torch.logspace(*where, dtype=dtype, device=x.device), torch.zeros(1))
 
 
 @pytest.mark.parametrize("correction", [0, 1])
