@@ -23,6 +23,7 @@ constexpr int64_t kSumRows = 384;    // of C, whose sums are kept in f32 where C
 constexpr int64_t kMostPacked = kMostDepth * kBlockCols;
 constexpr int64_t kMostRows = 8, kMostCols = 32;
 constexpr int64_t kMostTiled = 4096;  // elements of the depth, of MultiplyTiles: of more, few columns of B fit
+constexpr int64_t kLittleDepth = 128, kHeadRows = 64;  // of products whose few columns are whole vectors
 constexpr int64_t kHalfPanel = 16;
 constexpr int64_t kGatheredCols = 256;  // of B that is gathered, packed: every panel of A meets them in turn
 
@@ -468,7 +469,13 @@ bool PanelBlock(const GemmBlock& g) {
   const Instructions& usable = UsableInstructions();
   // Panels that are half empty cost as much as full ones, which is still less than what it takes to widen and narrow a
   // few tiles for the library.
-  const bool full = g.m >= 2 * kMostRows && g.k >= kMostCols && 4 * g.n >= 3 * RoundUp(g.n, kMostCols);
+  const bool many = g.m >= 2 * kMostRows && g.k >= kMostCols && 4 * g.n >= 3 * RoundUp(g.n, kMostCols);
+  // The last panel of AVX2 has as many vectors as it needs, and no library is better at few columns or little depth;
+  // but rounding results of little depth costs more than the library's sums.
+  const bool vectors = !usable.avx512 && g.n % Avx2::kLanes == 0 && g.m >= 2 * Avx2::kRows &&
+                       (g.k <= kLittleDepth || g.m >= kHeadRows) &&
+                       (g.out_dtype == DType::kFloat32 || g.k >= kMostCols);
+  const bool full = many || vectors;
   const bool tiles = g.m >= AmxBlock::kRows && (g.k >= kMostCols || g.out_dtype == DType::kBFloat16);
   if (g.dtype == DType::kBFloat16 && usable.amx_bf16 && (full || tiles)) {
     MultiplyNarrow<AmxBlock>(g);

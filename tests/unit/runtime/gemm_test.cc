@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "runtime/host/matrix_library.h"
+#include "runtime/host/panel_gemm.h"
+#include "runtime/machine.h"
 #include "tests/unit/runtime/plain_sgemm.h"
 
 namespace tpu::host {
@@ -131,9 +133,9 @@ void Compare(GemmStep g, bool padded = true) {
 
 template <typename T, typename Out = T>
 void CompareMany() {
-  const int64_t shapes[][3] = {{1, 1, 1},    {3, 5, 7},    {1, 300, 40}, {200, 1, 33}, {1, 70, 1},
-                               {65, 33, 0},  {64, 64, 20}, {70, 7, 50},  {33, 10, 3},  {64, 32, 32},
-                               {20, 32, 40}, {33, 56, 64}, {19, 88, 33}};
+  const int64_t shapes[][3] = {{1, 1, 1},    {3, 5, 7},   {1, 300, 40}, {200, 1, 33}, {1, 70, 1},   {65, 33, 0},
+                               {64, 64, 20}, {70, 7, 50}, {33, 10, 3},  {64, 32, 32}, {20, 32, 40}, {33, 56, 64},
+                               {19, 88, 33}, {9, 16, 12}, {24, 8, 100}, {70, 8, 200}};
   for (const auto& [m, n, k] : shapes) {
     for (int flags = 0; flags < 8; ++flags) {
       GemmStep g;
@@ -373,6 +375,17 @@ TEST(Gemm, GoesThroughTheLibraryWhenThereIsOne) {
   CompareMany<Half>();
   SetMatrixLibrary({});
   EXPECT_GT(library_calls, 100);
+}
+
+TEST(Gemm, FewColumnsOfWholeVectorsAreSummedByPanels) {
+  if (!PanelsFirst() || UsableInstructions().avx512) GTEST_SKIP() << "panels of 32 columns, or the library first";
+  SetMatrixLibrary({.name = "checked", .sgemm = CheckedSgemm});
+  library_calls = 0;
+  Compare<float>({.m = 256, .n = 8, .k = 1024});
+  Compare<float>({.trans_b = true, .m = 128, .n = 1024, .k = 8});
+  Compare<float>({.m = 24, .n = 16, .k = 16, .batch = {20}});
+  SetMatrixLibrary({});
+  EXPECT_EQ(library_calls, 0);
 }
 
 }  // namespace
