@@ -386,7 +386,7 @@ bool CanConvolve(const ConvStep& step) {
   }
   const int64_t padded = Product(
       {c.in, c.rows.stride, c.cols.stride, Padding::Extent(c.rows, c.rows.out), Padding::Extent(c.cols, c.cols.out)});
-  return padded <= kMostElements && (!IsSpread(c) || CanGoByTaps(c));
+  return padded <= kMostElements && (!IsSpread(c) || CanGoByTaps(c) || CanSpread(c));
 }
 
 void RunConv(const ConvStep& step, const void* a, const void* b, float* c) {

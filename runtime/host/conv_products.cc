@@ -1,7 +1,9 @@
 #include "runtime/host/conv_products.h"
 
 #include <algorithm>
+#include <type_traits>
 
+#include "runtime/host/conv_taps.h"
 #include "runtime/host/conv_words.h"
 #include "runtime/host/gemm.h"
 #include "runtime/host/narrow_float.h"
@@ -12,7 +14,8 @@
 namespace tpu::host {
 namespace {
 
-constexpr int64_t kGrain = 1 << 14;  // elements to copy
+constexpr int64_t kGrain = 1 << 14;    // elements to copy
+constexpr int64_t kFewPositions = 64;  // images of fewer are one matrix together
 
 int64_t PositionsOf(const ConvStep& c) { return c.rows.out * c.cols.out; }
 
@@ -52,10 +55,8 @@ void CopyWindows(const ConvStep& c, const T* x, int64_t row, int64_t image, T* t
   });
 }
 
-// Images of few positions are one matrix together.
 template <typename T>
 void Run(const ConvStep& c, const T* x, const T* other, float* to) {
-  constexpr int64_t kFewPositions = 64;
   const int64_t positions = PositionsOf(c), depth = c.in * c.rows.kernel * c.cols.kernel;
   const bool forward = c.kind == ConvStep::Kind::kForward, in_place = LieInPlace(c);
   const bool together = c.batch > 1 && positions < kFewPositions;
@@ -100,13 +101,100 @@ void Run(const ConvStep& c, const T* x, const T* other, float* to) {
   }
 }
 
+// Adds up what each element of x gives through each tap, `row` apart, where a channel of y sees it.
+void AddTaps(const ConvStep& c, const float* products, int64_t row, float* y) {
+  std::fill_n(y, PositionsOf(c), 0.0f);
+  const ConvStep::Dim &rows = c.rows, &cols = c.cols;
+  for (int64_t r = 0; r < rows.kernel; ++r) {
+    for (int64_t s = 0; s < cols.kernel; ++s, products += row) {
+      const int64_t above = rows.low - r * rows.dilation, left = cols.low - s * cols.dilation;
+      const int64_t first = left < 0 ? CeilDiv(-left, cols.spread) : 0;
+      const int64_t last = left < cols.out ? std::min(cols.in, CeilDiv(cols.out - left, cols.spread)) : 0;
+      for (int64_t i = 0; i < rows.in; ++i) {
+        const int64_t p = above + i * rows.spread;
+        if (p < 0 || p >= rows.out) continue;
+        float* const to = y + p * cols.out + left;
+        for (int64_t j = first; j < last; ++j) to[j * cols.spread] += products[i * cols.in + j];
+      }
+    }
+  }
+}
+
+// to[t][i] = from[i][t].
+template <typename T>
+void TurnTaps(const T* from, int64_t in, int64_t taps, T* to) {
+  if constexpr (std::is_same_v<T, float>) {
+    TransposePanel(from, taps, in, taps, to, in);
+  } else {
+    for (int64_t i = 0; i < in; ++i) {
+      for (int64_t t = 0; t < taps; ++t) to[t * in + i] = from[i * taps + t];
+    }
+  }
+}
+
+// Of spread elements: all of x by all taps, some channels of y after the other, whose products stay in cache.
+template <typename T>
+void RunSpread(const ConvStep& c, const T* x, const T* w, float* y) {
+  constexpr int64_t kBlockWords = 1 << 16, kLeastRows = 64;
+  const int64_t taps = c.rows.kernel * c.cols.kernel, elements = c.rows.in * c.cols.in, y_image = PositionsOf(c);
+  const bool together = c.batch > 1 && elements < kFewPositions;
+  const int64_t matrices = together ? 1 : c.batch, images = c.batch / matrices, width = images * elements;
+  thread_local KeptWords kept_x, kept_w;
+  const Scratch swapped(kept_x, together ? WordsFor<T>(c.in * width) : 0);
+  const Scratch turned(kept_w, WordsFor<T>(c.out * taps * c.in));
+  if (together) {
+    SwapRuns(x, c.batch, c.in, elements, swapped.As<T>());
+    x = swapped.As<T>();
+  }
+  T* const weight = turned.As<T>();
+  for (int64_t o = 0; o < c.out; ++o) TurnTaps(w + o * c.in * taps, c.in, taps, weight + o * taps * c.in);
+  const int64_t fit = kBlockWords / (taps * width), share = CeilDiv(c.out * matrices, 2 * NumThreads());
+  const int64_t outs = std::clamp(std::min(fit, share), std::min(c.out, CeilDiv(kLeastRows, taps)), c.out);
+  const int64_t parts = CeilDiv(c.out, outs);
+  ParallelFor(matrices * parts, 1, [&](int64_t begin, int64_t end) {
+    thread_local KeptWords kept;
+    const Scratch products(kept, outs * taps * width);
+    for (int64_t task = begin; task < end; ++task) {
+      const int64_t matrix = task / parts, out = task % parts * outs, count = std::min(outs, c.out - out);
+      MultiplyBlock({.dtype = c.dtype,
+                     .out_dtype = DType::kFloat32,
+                     .trans_a = false,
+                     .trans_b = false,
+                     .accumulate = false,
+                     .m = count * taps,
+                     .n = width,
+                     .k = c.in,
+                     .lda = c.in,
+                     .ldb = width,
+                     .ldc = width,
+                     .a = weight + out * taps * c.in,
+                     .b = x + matrix * c.in * width,
+                     .c = products.data()});
+      for (int64_t n = 0; n < images; ++n) {
+        for (int64_t o = 0; o < count; ++o) {
+          AddTaps(c, products.data() + o * taps * width + n * elements, width,
+                  y + ((matrix * images + n) * c.out + out + o) * y_image);
+        }
+      }
+    }
+  });
+}
+
 }  // namespace
+
+bool CanSpread(const ConvStep& c) {
+  return c.kind == ConvStep::Kind::kForward && IsSpread(c) && c.groups == 1 && c.rows.stride == 1 &&
+         c.cols.stride == 1 && Product({c.out, c.rows.kernel, c.cols.kernel, c.in}) <= kMostElements &&
+         Product({c.rows.kernel, c.cols.kernel, c.rows.in, c.cols.in, kFewPositions}) <= kMostElements;
+}
 
 // In place: by the matrix library, by the matrix unit, whose tiles of few positions cost as much as full ones, or by
 // panels whose rows follow one another. A weight's gradient is loaded and stored once for each matrix.
 bool BetterByProducts(const ConvStep& c) {
   constexpr int64_t kLeastSummed = 32;  // words
+  constexpr int64_t kLeastDepth = 16;   // of products, each of which is added to y
   const bool avx512 = UsableInstructions().avx512;
+  if (IsSpread(c)) return CanSpread(c) && ((!avx512 && c.in >= kLeastDepth) || !CanGoByTaps(c));
   if ((PanelsFirst() && avx512) || c.groups > 1) return false;
   if (!LieInPlace(c)) return !avx512 && LieApart(c) && c.batch * PositionsOf(c) >= kHalfPanel;
   const int64_t of_a_word = c.dtype == DType::kBFloat16 ? 2 : 1;
@@ -114,8 +202,11 @@ bool BetterByProducts(const ConvStep& c) {
 }
 
 void RunProducts(const ConvStep& c, const void* a, const void* b, float* to) {
-  if (c.dtype == DType::kFloat32) return Run(c, static_cast<const float*>(a), static_cast<const float*>(b), to);
-  Run(c, static_cast<const BFloat16*>(a), static_cast<const BFloat16*>(b), to);
+  const auto run = [&](const auto* x, const auto* other) {
+    IsSpread(c) ? RunSpread(c, x, other, to) : Run(c, x, other, to);
+  };
+  if (c.dtype == DType::kFloat32) return run(static_cast<const float*>(a), static_cast<const float*>(b));
+  run(static_cast<const BFloat16*>(a), static_cast<const BFloat16*>(b));
 }
 
 }  // namespace tpu::host

@@ -154,6 +154,7 @@ GROUPED = {
     "groups of eight": ("conv2d", (24, 24), (14, 9), (3, 3), {"padding": (0, 1), "stride": (1, 2), "groups": 3}),
     "groups of many": ("conv2d", (40, 8), (5, 5), (3, 3), {"padding": 1, "groups": 2}),
     "groups of many, one after the other": ("conv2d", (64, 80), (13, 11), (3, 3), {"padding": 1, "groups": 2}),
+    "patches": ("conv2d", (3, 32), (64, 64), (16, 16), {"stride": 16}),
     "transposed": ("conv_transpose2d", (12, 8), (6, 5), (4, 4), {"padding": 1, "stride": 2, "groups": 4}),
     "transposed beyond the last window": (
         "conv_transpose2d",

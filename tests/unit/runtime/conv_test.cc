@@ -148,6 +148,11 @@ const Case kCases[] = {
     {"small images that taps leave", 4, 8, 8, 2, 3, 3, 1, 3, 3, 3},
     {"spread", 2, 16, 24, 9, 16, 3, 1, 1, 1, 2, 2},
     {"spread over one tap", 2, 16, 24, 8, 8, 1, 1, 1, 0, 1, 2},
+    {"spread by the window", 3, 20, 9, 10, 12, 4, 1, 1, 3, 3, 4},
+    {"spread by more than the window", 3, 9, 20, 5, 4, 3, 1, 1, 2, 9, 7},
+    {"spread by sixteen", 2, 24, 3, 14, 14, 16, 1, 1, 15, 15, 16},
+    {"spread and dilation", 2, 40, 30, 9, 11, 3, 1, 3, 4, 5, 2},
+    {"spread, padding that leaves out", 2, 8, 16, 9, 9, 3, 1, 1, -2, -3, 2},
     {"spread, dilation and stride", 3, 6, 9, 11, 12, 3, 2, 2, 3, 1, 3},
     {"each channel", 3, 20, 20, 16, 16, 3, 1, 1, 1, 1, 1, 20},
     {"each channel, stride", 3, 20, 20, 16, 17, 3, 2, 1, 1, 1, 1, 20},
@@ -365,7 +370,7 @@ TEST(CanConvolve, RefusesWhatOffsetsCannotSay) {
   c.rows = c.cols = {.in = 1 << 9, .out = 1 << 10, .kernel = 1 << 9, .spread = 2};
   EXPECT_FALSE(CanConvolve(c));
   c = {.batch = 1, .in = 1 << 28, .out = 1};
-  c.rows.spread = 2;
+  c.rows.spread = c.rows.stride = 2;
   EXPECT_FALSE(CanConvolve(c));
   c = {.batch = 1, .in = 8, .out = 8};
   c.rows = c.cols = {.in = 64, .out = 64};
