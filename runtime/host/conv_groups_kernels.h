@@ -4,9 +4,10 @@ constexpr int kWideAlone = 8, kWideTogether = kLanes == 16 ? 4 : 2;  // register
 // Terms whose sums over positions are made at once.
 constexpr int kTermsAlone = kLanes == 16 ? 13 : 12, kTermsTogether = kLanes == 16 ? 6 : 2;
 
+// A row of a strip, by whole registers: the zeros behind it lie where it has zeros, or where a later row will be.
 template <typename T>
 TPU_LANES TPU_INLINE void CopyRow(const T* from, int64_t count, float* to) {
-  for (int64_t q = 0; q < count; q += kLanes) StoreFirst(to + q, count - q, LoadFirst(from + q, count - q));
+  for (int64_t q = 0; q < count; q += kLanes) Store(to + q, LoadFirst(from + q, count - q));
 }
 
 // Every other element, from the first on and from the second on; at most `most` of each.
@@ -36,19 +37,22 @@ TPU_LANES TPU_INLINE void AlternateRow(const float* even, const float* odd, int6
 template <typename T>
 TPU_LANES void Fill(const Strips& strips, const T* x, int64_t images, float* to) {
   const Axis &rows = strips.rows(), &cols = strips.cols();
+  const int64_t last_row = std::min(rows.in, rows.kept * rows.planes);
   for (int64_t i = 0; i < strips.in(); ++i) {
     for (int64_t n = 0; n < images; ++n) {
       const T* const channel = x + (n * strips.channels() + i) * rows.in * cols.in;
-      for (int64_t row = 0; row < std::min(rows.in, rows.kept * rows.planes); ++row) {
-        const T* const from = channel + row * cols.in;
-        float* const plane = to + strips.Plane(i, row % rows.planes, 0) + strips.At(n, row / rows.planes);
-        if (cols.planes == 1) {
-          CopyRow(from, cols.kept, plane);
-        } else if (cols.planes == 2) {
-          DealRow(from, cols.in, cols.kept, plane, plane + strips.plane());
-        } else {
-          for (int64_t col = 0; col < std::min(cols.in, cols.kept * cols.planes); ++col) {
-            plane[col % cols.planes * strips.plane() + col / cols.planes] = static_cast<float>(from[col]);
+      for (int64_t first = 0; first < rows.planes; ++first) {
+        float* plane = to + strips.Plane(i, first, 0) + strips.At(n, 0);
+        for (int64_t row = first; row < last_row; row += rows.planes, plane += cols.period) {
+          const T* const from = channel + row * cols.in;
+          if (cols.planes == 1) {
+            CopyRow(from, cols.kept, plane);
+          } else if (cols.planes == 2) {
+            DealRow(from, cols.in, cols.kept, plane, plane + strips.plane());
+          } else {
+            for (int64_t col = 0; col < std::min(cols.in, cols.kept * cols.planes); ++col) {
+              plane[col % cols.planes * strips.plane() + col / cols.planes] = static_cast<float>(from[col]);
+            }
           }
         }
       }
@@ -160,18 +164,27 @@ void SumAllPositions(const std::vector<Term>& terms, const Cover& cover, const f
   }
 }
 
+// A row of y: by whole registers where its later rows, or one behind them, are written after it.
+TPU_LANES TPU_INLINE void WriteRow(const float* from, int64_t count, int64_t room, float* to) {
+  for (int64_t q = 0; q < count; q += kLanes) {
+    StoreFirst(to + q, room - q >= kLanes ? kLanes : count - q, Load(from + q));
+  }
+}
+
 // The rows of a channel of y, from the sums of its phases.
 TPU_LANES void WriteRows(const Strips& strips, const float* sums, int64_t stride, int64_t image, float* to) {
   const Axis &rows = strips.rows(), &cols = strips.cols();
-  for (int64_t row = 0; row < rows.out; ++row) {
-    const float* const from = sums + row % rows.phases * cols.phases * stride + strips.At(image, row / rows.phases);
-    float* const y = to + row * cols.out;
-    if (cols.phases == 1) {
-      CopyRow(from, cols.out, y);
-    } else if (cols.phases == 2) {
-      AlternateRow(from, from + stride, cols.out, y);
-    } else {
-      for (int64_t col = 0; col < cols.out; ++col) y[col] = from[col % cols.phases * stride + col / cols.phases];
+  for (int64_t phase = 0; phase < rows.phases; ++phase) {
+    const float* from = sums + phase * cols.phases * stride + strips.At(image, 0);
+    for (int64_t row = phase; row < rows.out; row += rows.phases, from += cols.period) {
+      float* const y = to + row * cols.out;
+      if (cols.phases == 1) {
+        WriteRow(from, cols.out, rows.phases == 1 ? (rows.out - row) * cols.out : cols.out, y);
+      } else if (cols.phases == 2) {
+        AlternateRow(from, from + stride, cols.out, y);
+      } else {
+        for (int64_t col = 0; col < cols.out; ++col) y[col] = from[col % cols.phases * stride + col / cols.phases];
+      }
     }
   }
 }
