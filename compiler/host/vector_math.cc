@@ -1,5 +1,6 @@
 #include "compiler/host/vector_math.h"
 
+#include <bit>
 #include <limits>
 #include <string>
 
@@ -46,8 +47,10 @@ llvm::Type* VectorMath::IntLike(Value* x) {
 
 Value* VectorMath::TwoToThe(Value* n) {
   llvm::Type* ints = n->getType();
-  Value* bits = b_.CreateShl(b_.CreateAdd(n, llvm::ConstantInt::get(ints, 127)), llvm::ConstantInt::get(ints, 23));
-  llvm::Type* floats = b_.getFloatTy();
+  const bool wide = ints->getScalarSizeInBits() == 64;
+  Value* biased = b_.CreateAdd(n, llvm::ConstantInt::get(ints, wide ? 1023 : 127));
+  Value* bits = b_.CreateShl(biased, llvm::ConstantInt::get(ints, wide ? 52 : 23));
+  llvm::Type* floats = wide ? b_.getDoubleTy() : b_.getFloatTy();
   if (auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(ints)) {
     floats = llvm::FixedVectorType::get(floats, vector->getNumElements());
   }
@@ -55,24 +58,27 @@ Value* VectorMath::TwoToThe(Value* n) {
 }
 
 std::pair<Value*, Value*> VectorMath::Nearest(Value* x, double factor) {
-  // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
-  Value* magic = F(x, 12582912.0);
+  // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits; to an f64, 1.5 * 2^52.
+  const double number = IsF32(x) ? 12582912.0 : 6755399441055744.0;
+  Value* magic = F(x, number);
   Value* shifted = Fma(x, F(x, factor), magic);
   llvm::Type* ints = IntLike(x);
-  Value* n = b_.CreateSub(b_.CreateBitCast(shifted, ints), llvm::ConstantInt::get(ints, 0x4B400000));
+  const uint64_t bits = IsF32(x) ? 0x4B400000 : std::bit_cast<uint64_t>(number);
+  Value* n = b_.CreateSub(b_.CreateBitCast(shifted, ints), llvm::ConstantInt::get(ints, bits));
   return {n, b_.CreateFSub(shifted, magic)};
 }
 
 VectorMath::Reduced VectorMath::ReduceLn2(Value* x) {
   const auto [n, whole] = Nearest(x, 1.44269504088896341);
-  Value* r = Fma(whole, F(x, -0.693145751953125), x);
-  r = Fma(whole, F(x, -1.42860682030941723212e-6), r);
+  // In two parts: multiples of the first are exact.
+  Value* r = Fma(whole, F(x, IsF32(x) ? -0.693145751953125 : -6.93147180369123816490e-1), x);
+  r = Fma(whole, F(x, IsF32(x) ? -1.42860682030941723212e-6 : -1.90821492927058770002e-10), r);
   return {n, whole, r};
 }
 
 bool VectorMath::HasScale(Value* x) {
   auto* type = llvm::dyn_cast<llvm::FixedVectorType>(x->getType());
-  return VectorBits() >= 512 && type != nullptr && type->getNumElements() % kScaleLanes == 0;
+  return VectorBits() >= 512 && IsF32(x) && type != nullptr && type->getNumElements() % kScaleLanes == 0;
 }
 
 Value* VectorMath::Scale(Value* y, const Reduced& by, Value* where) {
@@ -99,8 +105,11 @@ Value* VectorMath::Scale(Value* y, const Reduced& by, Value* where) {
 }
 
 Value* VectorMath::ExpTail(Value* r) {
-  // Minimax on [-ln2/2, ln2/2]: 3e-9 of exp(r), 0.05 of an f32's last place.
-  Value* p = Poly(r, {1.3814540027e-3, 8.3687451126e-3, 4.1668390787e-2, 1.6666520399e-1, 4.9999993432e-1});
+  // Minimax on [-ln2/2, ln2/2]: 3e-9 of exp(r), 0.05 of an f32's last place; 0.11 of an f64's.
+  Value* p = IsF32(r) ? Poly(r, {1.3814540027e-3, 8.3687451126e-3, 4.1668390787e-2, 1.6666520399e-1, 4.9999993432e-1})
+                      : Poly(r, {2.510038549551032e-08, 2.7620088445409746e-07, 2.7557268459997064e-06,
+                                 2.4801521295954376e-05, 1.9841269863053618e-4, 1.3888888917213717e-3,
+                                 8.333333333330062e-3, 4.166666666662413e-2, 1.6666666666666669e-1, 0.5});
   return Fma(p, b_.CreateFMul(r, r), r);
 }
 
@@ -115,8 +124,8 @@ Value* VectorMath::Power(Value* x, double least, double most, llvm::function_ref
 }
 
 Value* VectorMath::Exp(Value* x) {
-  if (!IsF32(x)) return Call("exp", {x});
-  return Power(x, -104.0, 89.0, [this](Value* clamped) { return ReduceLn2(clamped); });
+  return Power(x, IsF32(x) ? -104.0 : -746.0, IsF32(x) ? 89.0 : 710.0,
+               [this](Value* clamped) { return ReduceLn2(clamped); });
 }
 
 Value* VectorMath::Exp2(Value* x) {

@@ -1,7 +1,8 @@
 // Vector expansions of the elementary functions, for scalars and vectors of f32 and f64.
 //
 // f32 functions that training uses are polynomials of at most about 2 ulp (erf 4), correct at NaN, infinities, zeros
-// and denormals; the others, and f64, call the C library: its vector functions (vector_library.h), or for each lane.
+// and denormals, as is exp of f64 (1.2 ulp); the others call the C library: its vector functions (vector_library.h), or
+// for each lane.
 #pragma once
 
 #include "llvm/ADT/STLFunctionalExtras.h"
@@ -45,7 +46,7 @@ class VectorMath {
   llvm::Value* Fma(llvm::Value* a, llvm::Value* b, llvm::Value* c);
   llvm::Value* Poly(llvm::Value* x, std::initializer_list<double> high_to_low);
   llvm::Type* IntLike(llvm::Value* x);
-  llvm::Value* TwoToThe(llvm::Value* n);  // of an i32 exponent within the normal range
+  llvm::Value* TwoToThe(llvm::Value* n);  // of an exponent within the normal range
   // The integer nearest to x * factor, as integer lanes and as floats.
   std::pair<llvm::Value*, llvm::Value*> Nearest(llvm::Value* x, double factor);
   // x = n ln2 + r; n as integer lanes and as floats.
@@ -53,7 +54,7 @@ class VectorMath {
     llvm::Value *n, *whole, *r;
   };
   Reduced ReduceLn2(llvm::Value* x);
-  static bool HasScale(llvm::Value* x);  // an instruction does it: lanes that aren't wanted cost nothing
+  bool HasScale(llvm::Value* x);  // an instruction does it: lanes that aren't wanted cost nothing
   llvm::Value* Scale(llvm::Value* y, const Reduced& by, llvm::Value* where);  // y * 2^n, elsewhere 0
   llvm::Value* ExpTail(llvm::Value* r);                                       // exp(r) - 1 for |r| <= ln2 / 2
   // A power of x, by how that is reduced: 0 below `least`, and as at `most` beyond.

@@ -97,6 +97,23 @@ TEST(Math, UnaryFunctionsAreAccurate) {
   }
 }
 
+TEST(Math, ExponentialsOfDoublesAreAccurate) {
+  std::vector<double> x = {INFINITY, -INFINITY, NAN, -0.0, 709.78, 709.79, -708.4, -745.1, -745.2, 1e308, 5e-324};
+  for (double at = -750; at < 720; at += 0.0713) x.push_back(at);
+  for (double at = -0.4; at < 0.4; at += 0.000317) x.push_back(at);
+  const std::vector<double> got = Elementwise<double>("exp", "f64", {x});
+  for (size_t i = 0; i < x.size(); ++i) {
+    const long double exact = std::exp(static_cast<long double>(x[i]));
+    const auto rounded = static_cast<double>(exact);
+    if (!std::isfinite(rounded)) {
+      EXPECT_TRUE(std::isnan(rounded) ? std::isnan(got[i]) : got[i] == rounded) << x[i] << " gave " << got[i];
+      continue;
+    }
+    const long double ulp = std::nextafter(rounded, INFINITY) - static_cast<long double>(rounded);
+    EXPECT_LE(std::abs(got[i] - exact), 1.2L * ulp) << x[i] << " gave " << got[i] << ", exact " << rounded;
+  }
+}
+
 // Pairs of all kinds of numbers: of alike magnitudes, and of very different ones.
 template <typename T>
 std::pair<std::vector<T>, std::vector<T>> Pairs() {
