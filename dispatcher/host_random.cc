@@ -54,8 +54,8 @@ inline void PhiloxBlocks(uint64_t seed, uint64_t counter, uint32_t* words) {
   }
 }
 
-// The functions of compiler/host/vector_math.cc for one element, operation by operation. f64 is libm's, there too, but
-// for Exp, which may differ there in its last bit.
+// The functions of compiler/host/vector_math.cc for one element, operation by operation. Cos of f64 is libm's, there
+// too; so is Exp here, which may differ there in its last bit.
 template <bool kFma>
 struct Maths {
   template <typename T>
@@ -64,9 +64,9 @@ struct Maths {
     if constexpr (std::is_same_v<T, float>) return __builtin_fmaf(a, b, c);
     return __builtin_fma(a, b, c);
   }
-  template <typename... Lower>
-  static float Poly(float x, float highest, Lower... lower) {
-    float y = highest;
+  template <typename T, typename... Lower>
+  static T Poly(T x, T highest, Lower... lower) {
+    T y = highest;
     ((y = Fma(y, x, lower)), ...);
     return y;
   }
@@ -102,7 +102,17 @@ struct Maths {
     const float y = Fma(p, r * r, r) + 1.0f;
     return y * two_to(n >> 1) * two_to(n - (n >> 1));
   }
-  static double Log(double x) { return std::log(x); }
+  static double Log(double x) {  // of a normal number
+    constexpr uint64_t kOne = 0x3ff0000000000000, kRootOfHalf = 0x3fe6a09e667f3bcd;
+    const uint64_t bits = std::bit_cast<uint64_t>(x), biased = (bits + kOne - kRootOfHalf) >> 52;
+    const double f = std::bit_cast<double>(bits - ((biased - 1023) << 52)) - 1, s = f / (f + 2), z = s * s;
+    const double whole = std::bit_cast<double>(biased | std::bit_cast<uint64_t>(0x1p52)) - (0x1p52 + 1023);
+    const double p =
+        Poly(z, 1.479819860511658591e-1, 1.531383769920937332e-1, 1.818357216161805012e-1, 2.222219843214978396e-1,
+             2.857142874366239149e-1, 3.999999999940941908e-1, 6.666666666666735130e-1);
+    const double half = f * 0.5 * f, rest = Fma(s, half + z * p, whole * 1.90821492927058770002e-10);
+    return Fma(whole, 6.93147180369123816490e-1, f - (half - rest));
+  }
   static double Cos(double x) { return std::cos(x); }
   static double Exp(double x) { return std::exp(x); }
 };

@@ -173,8 +173,32 @@ Value* VectorMath::LogSpecials(Value* x, Value* result) {
   return b_.CreateSelect(b_.CreateFCmpULT(x, F(x, 0.0)), F(x, std::numeric_limits<double>::quiet_NaN()), result);
 }
 
+// By the series of atanh(s) = log(m) / 2, whose first terms are f and f^2 / 2: dispatcher/host_random.cc has the same.
+Value* VectorMath::WideLog(Value* x) {
+  llvm::Type* ints = IntLike(x);
+  const auto integer = [&](uint64_t v) { return llvm::ConstantInt::get(ints, v); };
+  Value* tiny = b_.CreateFCmpOLT(x, F(x, std::numeric_limits<double>::min()));
+  Value* bits = b_.CreateBitCast(b_.CreateSelect(tiny, b_.CreateFMul(x, F(x, 0x1p54)), x), ints);
+  // The exponent, 1023 more, of what m within sqrt(1/2) .. sqrt(2) leaves; as a number behind 2^52.
+  constexpr uint64_t kOne = 0x3ff0000000000000, kRootOfHalf = 0x3fe6a09e667f3bcd;
+  Value* biased = b_.CreateLShr(b_.CreateAdd(bits, integer(kOne - kRootOfHalf)), integer(52));
+  Value* m = b_.CreateSub(bits, b_.CreateShl(b_.CreateSub(biased, integer(1023)), integer(52)));
+  Value* e = b_.CreateBitCast(b_.CreateOr(biased, integer(std::bit_cast<uint64_t>(0x1p52))), x->getType());
+  e = b_.CreateFSub(e, b_.CreateSelect(tiny, F(x, 0x1p52 + 1023 + 54), F(x, 0x1p52 + 1023)));
+  Value* f = b_.CreateFSub(b_.CreateBitCast(m, x->getType()), F(x, 1.0));
+  Value* s = b_.CreateFDiv(f, b_.CreateFAdd(f, F(x, 2.0)));
+  Value* z = b_.CreateFMul(s, s);
+  Value* p =
+      Poly(z, {1.479819860511658591e-1, 1.531383769920937332e-1, 1.818357216161805012e-1, 2.222219843214978396e-1,
+               2.857142874366239149e-1, 3.999999999940941908e-1, 6.666666666666735130e-1});
+  Value* half = b_.CreateFMul(b_.CreateFMul(f, F(x, 0.5)), f);
+  Value* rest = Fma(s, b_.CreateFAdd(half, b_.CreateFMul(z, p)), b_.CreateFMul(e, F(x, 1.90821492927058770002e-10)));
+  Value* y = Fma(e, F(x, 6.93147180369123816490e-1), b_.CreateFSub(f, b_.CreateFSub(half, rest)));
+  return LogSpecials(x, y);
+}
+
 Value* VectorMath::Log(Value* x) {
-  if (!IsF32(x)) return CallEach("log", {x});
+  if (!IsF32(x)) return WideLog(x);
   auto [e, log_m] = LogParts(x);
   Value* y = Fma(e, F(x, -2.12194440e-4), log_m);
   return LogSpecials(x, Fma(e, F(x, 0.693359375), y));

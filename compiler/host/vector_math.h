@@ -1,8 +1,8 @@
 // Vector expansions of the elementary functions, for scalars and vectors of f32 and f64.
 //
 // f32 functions that training uses are polynomials of at most about 2 ulp (erf 4), correct at NaN, infinities, zeros
-// and denormals, as is exp of f64 (1.2 ulp); the others call the C library: its vector functions (vector_library.h), or
-// for each lane.
+// and denormals, as are exp and log of f64 (1.2 ulp); the others call the C library: its vector functions
+// (vector_library.h), or for each lane.
 #pragma once
 
 #include "llvm/ADT/STLFunctionalExtras.h"
@@ -33,8 +33,8 @@ class VectorMath {
   llvm::Value* WholePower(llvm::Value* x, llvm::Value* y);
   // The C library's `name` ("atan2", ...): its vector function where there is one.
   llvm::Value* Call(const char* name, llvm::ArrayRef<llvm::Value*> arguments);
-  // Its scalar function, lane by lane: for what random numbers are made of (f64 tangents, logarithms, sines and
-  // cosines), whose bits must be those of the numbers drawn op by op, and for logarithms exact at the powers of ten.
+  // Its scalar function, lane by lane: for what random numbers are made of (f64 tangents, sines and cosines), whose
+  // bits must be those of the numbers drawn op by op, and for logarithms exact at the powers of ten.
   llvm::Value* CallEach(const char* name, llvm::ArrayRef<llvm::Value*> arguments);
   // Philox4x32-10 under `key` (i64) of the counters (i64 lanes): four words of i32 lanes.
   std::array<llvm::Value*, 4> Philox(llvm::Value* counter, llvm::Value* key);
@@ -61,6 +61,7 @@ class VectorMath {
   llvm::Value* Power(llvm::Value* x, double least, double most, llvm::function_ref<Reduced(llvm::Value*)> reduce);
   // log(x) = e * ln2 + log(m): e as float lanes, log(m).
   std::pair<llvm::Value*, llvm::Value*> LogParts(llvm::Value* x);
+  llvm::Value* WideLog(llvm::Value* x);  // of f64
   llvm::Value* LogSpecials(llvm::Value* x, llvm::Value* result);
   // x = turns * pi/2 + reduced (f64), which is r in f32, and where |x| is too large for that.
   struct Quarters {

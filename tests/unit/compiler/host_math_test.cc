@@ -97,20 +97,25 @@ TEST(Math, UnaryFunctionsAreAccurate) {
   }
 }
 
-TEST(Math, ExponentialsOfDoublesAreAccurate) {
-  std::vector<double> x = {INFINITY, -INFINITY, NAN, -0.0, 709.78, 709.79, -708.4, -745.1, -745.2, 1e308, 5e-324};
+TEST(Math, ExponentialsAndLogarithmsOfDoublesAreAccurate) {
+  std::vector<double> x = {INFINITY, -INFINITY, NAN,    0.0,   -0.0,   709.78,   709.79,
+                           -708.4,   -745.1,    -745.2, 1e308, 5e-324, 2.2e-308, 1e-310};
   for (double at = -750; at < 720; at += 0.0713) x.push_back(at);
-  for (double at = -0.4; at < 0.4; at += 0.000317) x.push_back(at);
-  const std::vector<double> got = Elementwise<double>("exp", "f64", {x});
-  for (size_t i = 0; i < x.size(); ++i) {
-    const long double exact = std::exp(static_cast<long double>(x[i]));
-    const auto rounded = static_cast<double>(exact);
-    if (!std::isfinite(rounded)) {
-      EXPECT_TRUE(std::isnan(rounded) ? std::isnan(got[i]) : got[i] == rounded) << x[i] << " gave " << got[i];
-      continue;
+  for (double at = -0.4; at < 2; at += 0.000317) x.push_back(at);
+  for (double at = 1e-308; at < 1e308; at *= 1.37) x.push_back(at);
+  const std::pair<const char*, long double (*)(long double)> functions[] = {{"exp", std::exp}, {"log", std::log}};
+  for (const auto& [name, function] : functions) {
+    const std::vector<double> got = Elementwise<double>(name, "f64", {x});
+    for (size_t i = 0; i < x.size(); ++i) {
+      const long double exact = function(x[i]);
+      const auto rounded = static_cast<double>(exact);
+      if (!std::isfinite(rounded)) {
+        EXPECT_TRUE(std::isnan(rounded) ? std::isnan(got[i]) : got[i] == rounded) << name << " " << x[i];
+        continue;
+      }
+      const long double size = std::abs(rounded), ulp = std::nextafter(static_cast<double>(size), INFINITY) - size;
+      EXPECT_LE(std::abs(got[i] - exact), 1.2L * ulp) << name << "(" << x[i] << ") gave " << got[i];
     }
-    const long double ulp = std::nextafter(rounded, INFINITY) - static_cast<long double>(rounded);
-    EXPECT_LE(std::abs(got[i] - exact), 1.2L * ulp) << x[i] << " gave " << got[i] << ", exact " << rounded;
   }
 }
 
