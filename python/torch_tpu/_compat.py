@@ -24,7 +24,7 @@ def apply():
     _dynamo.register_on_import(
         {
             "safetensors.torch": _safetensors_by_way_of_the_cpu,
-            "accelerate.state": _ranks_of_accelerate_work_together,
+            "accelerate.state": _accelerate_takes_the_device,
             "transformers.utils.import_utils": _transformers_sees_captures,
         }
     )
@@ -149,20 +149,28 @@ def _safetensors_by_way_of_the_cpu(module):
     module.load_file = load_file
 
 
-def _ranks_of_accelerate_work_together(module):
-    """The devices of which it makes a group stand in a list; on another one every rank would train by itself."""
-    original = module.PartialState._prepare_backend
+def _accelerate_takes_the_device(module):
+    """The devices that it chooses by itself stand in a list, and so do those of which it makes a group: Trainer, which
+    knows this one, would get its batches on the CPU, and every rank would train by itself."""
+    state = module.PartialState
+    listed, original = state.default_device, state._prepare_backend
+
+    @property
+    @functools.wraps(listed.fget)
+    def default_device(self):
+        device = listed.fget(self)
+        return torch.device("tpu") if device.type == "cpu" else device
 
     @functools.wraps(original)
     def _prepare_backend(self, cpu=False, sagemaker_dp=False, backend=None):
         rank = int(os.environ.get("LOCAL_RANK", -1))
-        if cpu or rank < 0 or self.device is None or self.device.type != "tpu":
+        if cpu or rank < 0 or (self.device or self.default_device).type != "tpu":
             return original(self, cpu, sagemaker_dp, backend)
         self.device = torch.device("tpu", rank % torch.tpu.device_count())
         torch.tpu.set_device(self.device)
         return backend or "cpu:gloo,tpu:tpu", module.DistributedType.MULTI_GPU  # of its types the one for any device
 
-    module.PartialState._prepare_backend = _prepare_backend
+    state.default_device, state._prepare_backend = default_device, _prepare_backend
 
 
 def _transformers_sees_captures(module):

@@ -95,7 +95,7 @@ def test_a_fake_group_of_many_ranks():
     subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True, timeout=100)
 
 
-# accelerate 1.15's choice of a backend, in its own words but for the devices that are not here.
+# accelerate 1.15's choices of a device and a backend, in its own words but for the devices that are not here.
 ACCELERATE = """
     import enum, os
     import torch
@@ -107,8 +107,15 @@ ACCELERATE = """
 
     class PartialState:
         def __init__(self, cpu=False, backend=None):
-            self.device = torch.device(os.environ["ACCELERATE_TORCH_DEVICE"])
+            env_device = os.environ.get("ACCELERATE_TORCH_DEVICE", None)
+            self.device = torch.device(env_device) if env_device is not None else None
             self.backend, self.distributed_type = self._prepare_backend(cpu, None, backend)
+            if self.device is None:
+                self.device = torch.device("cpu") if cpu else self.default_device
+
+        @property
+        def default_device(self):
+            return torch.device("cpu")
 
         def _prepare_backend(self, cpu=False, sagemaker_dp=False, backend=None):
             return ("gloo", DistributedType.MULTI_CPU) if cpu else (backend, DistributedType.NO)
@@ -121,8 +128,9 @@ ACCELERATED = """
     from accelerate.state import DistributedType, PartialState
 
     rank = int(os.environ["LOCAL_RANK"])
-    os.environ["ACCELERATE_TORCH_DEVICE"] = "tpu"
-    assert PartialState(cpu=True).distributed_type == DistributedType.MULTI_CPU
+    alone = PartialState(cpu=True)
+    assert alone.distributed_type == DistributedType.MULTI_CPU and alone.device == torch.device("cpu")
+    assert alone.default_device == torch.device("tpu")
     assert PartialState(backend="tpu").backend == "tpu"
     state = PartialState()
     assert state.distributed_type == DistributedType.MULTI_GPU
@@ -140,7 +148,7 @@ ACCELERATED = """
 
 
 def test_ranks_of_accelerate(tmp_path):
-    """They are a group, each with its device: accelerate knows of no backend for "tpu" by itself."""
+    """They are a group, each with its device: accelerate knows neither "tpu" nor a backend for it by itself."""
     package = tmp_path / "accelerate"
     package.mkdir()
     (package / "__init__.py").touch()
