@@ -180,7 +180,7 @@ def test_repeats_whose_sum_is_known(dtype):
 @pytest.mark.parametrize("repeats, size", [((2, 0, 1), 4), ((2, 0, 1), 2), ((2, -1, 1), 2)])
 def test_repeats_whose_sum_is_another(repeats, size):
     repeats = torch.tensor(repeats, device="tpu")
-    with pytest.raises(RuntimeError, match="allocated size does not match|repeats can not be negative"):
+    with pytest.raises(RuntimeError, match=r"allocated size does not match|repeats can not be negative"):
         torch.repeat_interleave(repeats, output_size=size).tolist()
 
 
