@@ -54,8 +54,8 @@ inline void PhiloxBlocks(uint64_t seed, uint64_t counter, uint32_t* words) {
   }
 }
 
-// The functions of compiler/host/vector_math.cc for one element, operation by operation. Cos of f64 is libm's, there
-// too; so is Exp here, which may differ there in its last bit.
+// The functions of compiler/host/vector_math.cc for one element, operation by operation, but for Exp of f64, which may
+// differ there in its last bit.
 template <bool kFma>
 struct Maths {
   template <typename T>
@@ -113,7 +113,22 @@ struct Maths {
     const double half = f * 0.5 * f, rest = Fma(s, half + z * p, whole * 1.90821492927058770002e-10);
     return Fma(whole, 6.93147180369123816490e-1, f - (half - rest));
   }
-  static double Cos(double x) { return std::cos(x); }
+  static double Cos(double x) {  // from 0 to 2 pi
+    if constexpr (!kFma) return std::cos(x);
+    constexpr double kMagic = 6755399441055744.0, kWord = 6.12323399573676603587e-17;
+    const double shifted = Fma(x, 0.636619772367581343, kMagic), whole = shifted - kMagic;
+    const double first = Fma(whole, -1.57079632679489655800e+00, x), second = whole * kWord, r = first - second;
+    const double rest = Fma(whole, 1.49738490485916980e-33, ((first - r) - second) - Fma(whole, kWord, -second));
+    const double z = r * r, half = 0.5 * z;
+    const double p = Poly(z, 1.58969099521155010221e-10, -2.50507602534068634195e-08, 2.75573137070700676789e-06,
+                          -1.98412698298579493134e-04, 8.33333333332248946124e-03, -1.66666666666666324348e-01);
+    const double q = Poly(z, -1.13596475577881948265e-11, 2.08757232129817482790e-09, -2.75573143513906633035e-07,
+                          2.48015872894767294178e-05, -1.38888888888741095749e-03, 4.16666666666666019037e-02);
+    const double sine = r + Fma(z * r, p, Fma(-half, rest, rest)), least = 1 - half;
+    const double cosine = least + (((1 - least) - half) + Fma(z * z, q, -(r * rest)));
+    const uint64_t turns = std::bit_cast<uint64_t>(shifted) + 1;
+    return std::bit_cast<double>(std::bit_cast<uint64_t>((turns & 1) != 0 ? cosine : sine) ^ (turns & 2) << 62);
+  }
   static double Exp(double x) { return std::exp(x); }
 };
 

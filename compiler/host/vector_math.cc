@@ -273,9 +273,12 @@ VectorMath::Quarters VectorMath::ReduceHalfPi(Value* x) {
   Value* reduced = Fma(whole, F(wide, -1.57079632679489655800e+00), wide);
   reduced = Fma(whole, F(wide, -6.12323399573676603587e-17), reduced);
   Value* turns = b_.CreateTrunc(b_.CreateBitCast(shifted, IntLike(wide)), IntLike(x));
-  // Where two words of pi are not enough; hardly ever.
-  Value* large = b_.CreateFCmpOGT(b_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x), F(x, 1e9));
-  return {turns, reduced, b_.CreateFPTrunc(reduced, x->getType()), large};
+  return {turns, reduced, b_.CreateFPTrunc(reduced, x->getType()), IsLarge(x)};
+}
+
+// Where the words of pi are not enough; hardly ever.
+Value* VectorMath::IsLarge(Value* x) {
+  return b_.CreateFCmpOGT(b_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x), F(x, 1e9));
 }
 
 Value* VectorMath::IsOdd(Value* n) {
@@ -297,21 +300,55 @@ Value* VectorMath::Tan(Value* x) {
   return Rarely(large, y, [&] { return CallEach("tan", {x}); });
 }
 
-Value* VectorMath::SinCos(Value* x, int quarter, const char* name) {
-  if (!IsF32(x)) return CallEach(name, {x});
-  auto [turns, reduced, r, large] = ReduceHalfPi(x);
-  llvm::Type* ints = IntLike(x);
+// The polynomials are fdlibm's. dispatcher/host_random.cc has the same.
+Value* VectorMath::WideSinCos(Value* x, int quarter, const char* name) {
+  if (VectorBits() < 256) return CallEach(name, {x});  // without fused products the first difference is not exact
+  Value* magic = F(x, 6755399441055744.0);
+  Value* shifted = Fma(x, F(x, 0.636619772367581343), magic);
+  Value* whole = b_.CreateFSub(shifted, magic);
+  Value* first = Fma(whole, F(x, -1.57079632679489655800e+00), x);
+  // Of an angle near a multiple of pi/2 the next word of that is what is left, so r is followed by its rest.
+  Value* word = F(x, 6.12323399573676603587e-17);
+  Value* second = b_.CreateFMul(whole, word);
+  Value* r = b_.CreateFSub(first, second);
+  Value* rest = b_.CreateFSub(b_.CreateFSub(first, r), second);
+  rest = b_.CreateFSub(rest, Fma(whole, word, b_.CreateFNeg(second)));
+  rest = Fma(whole, F(x, 1.49738490485916980e-33), rest);
+  Value* z = b_.CreateFMul(r, r);
+  Value* half = b_.CreateFMul(F(x, 0.5), z);
+  Value* sine = Poly(z, {1.58969099521155010221e-10, -2.50507602534068634195e-08, 2.75573137070700676789e-06,
+                         -1.98412698298579493134e-04, 8.33333333332248946124e-03, -1.66666666666666324348e-01});
+  sine = b_.CreateFAdd(r, Fma(b_.CreateFMul(z, r), sine, Fma(b_.CreateFNeg(half), rest, rest)));
+  sine = b_.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, sine, r);  // of -0 the sum would be 0
+  Value* cosine = Poly(z, {-1.13596475577881948265e-11, 2.08757232129817482790e-09, -2.75573143513906633035e-07,
+                           2.48015872894767294178e-05, -1.38888888888741095749e-03, 4.16666666666666019037e-02});
+  cosine = Fma(b_.CreateFMul(z, z), cosine, b_.CreateFNeg(b_.CreateFMul(r, rest)));
+  Value* least = b_.CreateFSub(F(x, 1.0), half);
+  cosine = b_.CreateFAdd(least, b_.CreateFAdd(b_.CreateFSub(b_.CreateFSub(F(x, 1.0), least), half), cosine));
+  Value* y = OfQuarter(b_.CreateBitCast(shifted, IntLike(x)), quarter, sine, cosine);
+  return Rarely(IsLarge(x), y, [&] { return CallEach(name, {x}); });
+}
+
+// Behind so many quarters, the sine or the cosine of what is left, or less than nothing.
+Value* VectorMath::OfQuarter(Value* turns, int quarter, Value* sine, Value* cosine) {
+  llvm::Type* ints = turns->getType();
   turns = b_.CreateAdd(turns, llvm::ConstantInt::get(ints, quarter));
+  Value* y = b_.CreateSelect(IsOdd(turns), cosine, sine);
+  Value* second = b_.CreateAnd(turns, llvm::ConstantInt::get(ints, 2));
+  Value* sign = b_.CreateShl(second, llvm::ConstantInt::get(ints, ints->getScalarSizeInBits() - 2));
+  return b_.CreateBitCast(b_.CreateXor(b_.CreateBitCast(y, ints), sign), y->getType());
+}
+
+Value* VectorMath::SinCos(Value* x, int quarter, const char* name) {
+  if (!IsF32(x)) return WideSinCos(x, quarter, name);
+  const auto [turns, reduced, r, large] = ReduceHalfPi(x);
   Value* z = b_.CreateFMul(r, r);
   Value* sine = Poly(z, {-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1});
   // Of -0 the sum would be 0.
   sine = b_.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, Fma(b_.CreateFMul(sine, z), r, r), r);
   Value* cosine = Poly(z, {2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2});
   cosine = Fma(cosine, b_.CreateFMul(z, z), Fma(F(x, -0.5), z, F(x, 1.0)));
-  Value* y = b_.CreateSelect(IsOdd(turns), cosine, sine);
-  Value* sign = b_.CreateShl(b_.CreateAnd(turns, llvm::ConstantInt::get(ints, 2)), llvm::ConstantInt::get(ints, 30));
-  y = b_.CreateBitCast(b_.CreateXor(b_.CreateBitCast(y, ints), sign), x->getType());
-  return Rarely(large, y, [&] { return CallEach(name, {x}); });
+  return Rarely(large, OfQuarter(turns, quarter, sine, cosine), [&] { return CallEach(name, {x}); });
 }
 
 Value* VectorMath::Rarely(Value* lanes, Value* usual, llvm::function_ref<Value*()> otherwise) {

@@ -1,7 +1,7 @@
 // Vector expansions of the elementary functions, for scalars and vectors of f32 and f64.
 //
 // f32 functions that training uses are polynomials of at most about 2 ulp (erf 4), correct at NaN, infinities, zeros
-// and denormals, as are exp and log of f64 (1.2 ulp); the others call the C library: its vector functions
+// and denormals, as are exp, log, sin and cos of f64 (1.2 ulp); the others call the C library: its vector functions
 // (vector_library.h), or for each lane.
 #pragma once
 
@@ -33,8 +33,8 @@ class VectorMath {
   llvm::Value* WholePower(llvm::Value* x, llvm::Value* y);
   // The C library's `name` ("atan2", ...): its vector function where there is one.
   llvm::Value* Call(const char* name, llvm::ArrayRef<llvm::Value*> arguments);
-  // Its scalar function, lane by lane: for what random numbers are made of (f64 tangents, sines and cosines), whose
-  // bits must be those of the numbers drawn op by op, and for logarithms exact at the powers of ten.
+  // Its scalar function, lane by lane: for f64 tangents, of which random numbers are made, whose bits must be those of
+  // the numbers drawn op by op, for large angles, and for logarithms exact at the powers of ten.
   llvm::Value* CallEach(const char* name, llvm::ArrayRef<llvm::Value*> arguments);
   // Philox4x32-10 under `key` (i64) of the counters (i64 lanes): four words of i32 lanes.
   std::array<llvm::Value*, 4> Philox(llvm::Value* counter, llvm::Value* key);
@@ -69,7 +69,10 @@ class VectorMath {
   };
   Quarters ReduceHalfPi(llvm::Value* x);
   llvm::Value* IsOdd(llvm::Value* n);
+  llvm::Value* IsLarge(llvm::Value* x);
+  llvm::Value* OfQuarter(llvm::Value* turns, int quarter, llvm::Value* sine, llvm::Value* cosine);
   llvm::Value* SinCos(llvm::Value* x, int quarter, const char* name);
+  llvm::Value* WideSinCos(llvm::Value* x, int quarter, const char* name);  // of f64
   // `usual`, or otherwise() in the lanes that are set: computed only when one is, in a block of its own.
   llvm::Value* Rarely(llvm::Value* lanes, llvm::Value* usual, llvm::function_ref<llvm::Value*()> otherwise);
 

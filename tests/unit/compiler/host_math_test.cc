@@ -97,13 +97,15 @@ TEST(Math, UnaryFunctionsAreAccurate) {
   }
 }
 
-TEST(Math, ExponentialsAndLogarithmsOfDoublesAreAccurate) {
+TEST(Math, FunctionsOfDoublesAreAccurate) {
   std::vector<double> x = {INFINITY, -INFINITY, NAN,    0.0,   -0.0,   709.78,   709.79,
                            -708.4,   -745.1,    -745.2, 1e308, 5e-324, 2.2e-308, 1e-310};
   for (double at = -750; at < 720; at += 0.0713) x.push_back(at);
   for (double at = -0.4; at < 2; at += 0.000317) x.push_back(at);
   for (double at = 1e-308; at < 1e308; at *= 1.37) x.push_back(at);
-  const std::pair<const char*, long double (*)(long double)> functions[] = {{"exp", std::exp}, {"log", std::log}};
+  for (double quarters = 1; quarters < 7e8; quarters = std::ceil(quarters * 1.003)) x.push_back(quarters * M_PI_2);
+  const std::pair<const char*, long double (*)(long double)> functions[] = {
+      {"exp", std::exp}, {"log", std::log}, {"sin", std::sin}, {"cos", std::cos}};
   for (const auto& [name, function] : functions) {
     const std::vector<double> got = Elementwise<double>(name, "f64", {x});
     for (size_t i = 0; i < x.size(); ++i) {
