@@ -267,13 +267,11 @@ VectorMath::Quarters VectorMath::ReduceHalfPi(Value* x) {
     doubles = llvm::FixedVectorType::get(doubles, vector->getNumElements());
   }
   Value* wide = b_.CreateFPExt(x, doubles);
-  Value* magic = F(wide, 6755399441055744.0);
-  Value* shifted = Fma(wide, F(wide, 0.636619772367581343), magic);
-  Value* whole = b_.CreateFSub(shifted, magic);
+  const auto [n, whole] = Nearest(wide, 0.636619772367581343);
   Value* reduced = Fma(whole, F(wide, -1.57079632679489655800e+00), wide);
   reduced = Fma(whole, F(wide, -6.12323399573676603587e-17), reduced);
-  Value* turns = b_.CreateTrunc(b_.CreateBitCast(shifted, IntLike(wide)), IntLike(x));
-  return {turns, reduced, b_.CreateFPTrunc(reduced, x->getType()), IsLarge(x)};
+  Value* turns = b_.CreateTrunc(n, IntLike(x));
+  return {turns, reduced, b_.CreateFPTrunc(reduced, x->getType())};
 }
 
 // Where the words of pi are not enough; hardly ever.
@@ -288,7 +286,7 @@ Value* VectorMath::IsOdd(Value* n) {
 
 Value* VectorMath::Tan(Value* x) {
   if (!IsF32(x)) return CallEach("tan", {x});
-  const auto [turns, reduced, r, large] = ReduceHalfPi(x);
+  const auto [turns, reduced, r] = ReduceHalfPi(x);
   Value* z = b_.CreateFMul(r, r);
   Value* p = Poly(
       z, {9.38540185543e-3, 3.11992232697e-3, 2.44301354525e-2, 5.34112807005e-2, 1.33387994085e-1, 3.33331568548e-1});
@@ -297,15 +295,13 @@ Value* VectorMath::Tan(Value* x) {
   Value* odd = IsOdd(turns);
   wide = b_.CreateSelect(odd, b_.CreateFDiv(F(wide, -1.0), wide), wide);
   Value* y = b_.CreateFPTrunc(wide, x->getType());
-  return Rarely(large, y, [&] { return CallEach("tan", {x}); });
+  return Rarely(IsLarge(x), y, [&] { return CallEach("tan", {x}); });
 }
 
 // The polynomials are fdlibm's. dispatcher/host_random.cc has the same.
 Value* VectorMath::WideSinCos(Value* x, int quarter, const char* name) {
   if (VectorBits() < 256) return CallEach(name, {x});  // without fused products the first difference is not exact
-  Value* magic = F(x, 6755399441055744.0);
-  Value* shifted = Fma(x, F(x, 0.636619772367581343), magic);
-  Value* whole = b_.CreateFSub(shifted, magic);
+  const auto [turns, whole] = Nearest(x, 0.636619772367581343);
   Value* first = Fma(whole, F(x, -1.57079632679489655800e+00), x);
   // Of an angle near a multiple of pi/2 the next word of that is what is left, so r is followed by its rest.
   Value* word = F(x, 6.12323399573676603587e-17);
@@ -325,7 +321,7 @@ Value* VectorMath::WideSinCos(Value* x, int quarter, const char* name) {
   cosine = Fma(b_.CreateFMul(z, z), cosine, b_.CreateFNeg(b_.CreateFMul(r, rest)));
   Value* least = b_.CreateFSub(F(x, 1.0), half);
   cosine = b_.CreateFAdd(least, b_.CreateFAdd(b_.CreateFSub(b_.CreateFSub(F(x, 1.0), least), half), cosine));
-  Value* y = OfQuarter(b_.CreateBitCast(shifted, IntLike(x)), quarter, sine, cosine);
+  Value* y = OfQuarter(turns, quarter, sine, cosine);
   return Rarely(IsLarge(x), y, [&] { return CallEach(name, {x}); });
 }
 
@@ -341,14 +337,14 @@ Value* VectorMath::OfQuarter(Value* turns, int quarter, Value* sine, Value* cosi
 
 Value* VectorMath::SinCos(Value* x, int quarter, const char* name) {
   if (!IsF32(x)) return WideSinCos(x, quarter, name);
-  const auto [turns, reduced, r, large] = ReduceHalfPi(x);
+  const auto [turns, reduced, r] = ReduceHalfPi(x);
   Value* z = b_.CreateFMul(r, r);
   Value* sine = Poly(z, {-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1});
   // Of -0 the sum would be 0.
   sine = b_.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, Fma(b_.CreateFMul(sine, z), r, r), r);
   Value* cosine = Poly(z, {2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2});
   cosine = Fma(cosine, b_.CreateFMul(z, z), Fma(F(x, -0.5), z, F(x, 1.0)));
-  return Rarely(large, OfQuarter(turns, quarter, sine, cosine), [&] { return CallEach(name, {x}); });
+  return Rarely(IsLarge(x), OfQuarter(turns, quarter, sine, cosine), [&] { return CallEach(name, {x}); });
 }
 
 Value* VectorMath::Rarely(Value* lanes, Value* usual, llvm::function_ref<Value*()> otherwise) {

@@ -63,9 +63,9 @@ class VectorMath {
   std::pair<llvm::Value*, llvm::Value*> LogParts(llvm::Value* x);
   llvm::Value* WideLog(llvm::Value* x);  // of f64
   llvm::Value* LogSpecials(llvm::Value* x, llvm::Value* result);
-  // x = turns * pi/2 + reduced (f64), which is r in f32, and where |x| is too large for that.
+  // x = turns * pi/2 + reduced (f64), which is r in f32, unless x is large.
   struct Quarters {
-    llvm::Value *turns, *reduced, *r, *large;
+    llvm::Value *turns, *reduced, *r;
   };
   Quarters ReduceHalfPi(llvm::Value* x);
   llvm::Value* IsOdd(llvm::Value* n);
