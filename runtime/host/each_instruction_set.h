@@ -1,5 +1,5 @@
 // Includes TPU_KERNELS, a file of functions that are marked TPU_LANES and use lanes.h, in a namespace of each
-// instruction set. Included, in a namespace without a name, once for each such file.
+// instruction set. Included, in a namespace of its own, once for each such file.
 namespace avx2 {
 using namespace host::avx2;
 #define TPU_LANES TPU_AVX2

@@ -103,6 +103,10 @@ using Mask = __mmask16;
 TPU_AVX512 TPU_INLINE Lanes Zeros() { return _mm512_setzero_ps(); }
 TPU_AVX512 TPU_INLINE Lanes Every(float x) { return _mm512_set1_ps(x); }
 TPU_AVX512 TPU_INLINE Lanes AddProduct(Lanes sum, Lanes x, Lanes y) { return _mm512_fmadd_ps(x, y, sum); }
+// Of lanes that are pairs of bf16.
+TPU_AVX512 TPU_INLINE Lanes AddPairProducts(Lanes sum, Lanes x, Lanes y) {
+  return _mm512_dpbf16_ps(sum, (__m512bh)x, (__m512bh)y);
+}
 
 TPU_AVX512 TPU_INLINE Mask MaskOf(uint32_t bits) { return static_cast<Mask>(bits); }
 TPU_AVX512 TPU_INLINE Lanes Only(Lanes x, Mask some) { return _mm512_maskz_mov_ps(some, x); }
@@ -110,17 +114,23 @@ TPU_AVX512 TPU_INLINE bool AnyNaN(Lanes x) { return _mm512_cmp_ps_mask(x, x, _CM
 
 TPU_AVX512 TPU_INLINE Lanes Load(const float* from) { return _mm512_loadu_ps(from); }
 TPU_AVX512 TPU_INLINE Lanes Load(const float* from, Mask some) { return _mm512_maskz_loadu_ps(some, from); }
-TPU_AVX512 TPU_INLINE void Store(float* to, Lanes x) { _mm512_storeu_ps(to, x); }
-TPU_AVX512 TPU_INLINE Lanes LoadFirst(const float* from, int64_t count) {
-  return Load(from, MaskOf(BitsBetween(0, count)));
+TPU_AVX512 TPU_INLINE Lanes Load(const BFloat16* from, Mask some) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(some, from)), 16));
 }
-TPU_AVX512 TPU_INLINE Lanes LoadFirst(const BFloat16* from, int64_t count) {
-  const __m256i bits = _mm256_maskz_loadu_epi16(MaskOf(BitsBetween(0, count)), from);
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+TPU_AVX512 TPU_INLINE Lanes Load(const _Float16* from, Mask some) {
+  return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(some, from));
+}
+TPU_AVX512 TPU_INLINE void Store(float* to, Lanes x) { _mm512_storeu_ps(to, x); }
+template <typename T>
+TPU_AVX512 TPU_INLINE Lanes LoadFirst(const T* from, int64_t count) {
+  return Load(from, MaskOf(BitsBetween(0, count)));
 }
 TPU_AVX512 TPU_INLINE void StoreFirst(float* to, int64_t count, Lanes x) {
   if (count >= kLanes) return Store(to, x);
   if (count > 0) _mm512_mask_storeu_ps(to, MaskOf(BitsBetween(0, count)), x);
+}
+TPU_AVX512 TPU_INLINE void StoreFirst(BFloat16* to, int64_t count, Lanes x) {
+  _mm256_mask_storeu_epi16(to, MaskOf(BitsBetween(0, count)), (__m256i)_mm512_cvtneps_pbh(x));
 }
 
 TPU_AVX512 TPU_INLINE Lanes Evens(Lanes x, Lanes y) {

@@ -440,7 +440,8 @@ bool PanelsServe(const GemmStep& g) {
 }
 
 void MultiplyPanels(const GemmStep& g, const float* a, const float* b, float* c, int64_t row, int64_t rows) {
-  UsableInstructions().avx512 ? Multiply<Avx512<float>>(g, a, b, c, row, rows) : Multiply<Avx2>(g, a, b, c, row, rows);
+  const auto multiply = UsableInstructions().avx512 ? Multiply<Avx512Block<float>> : Multiply<Avx2Block<float>>;
+  multiply(g, a, b, c, row, rows);
 }
 
 bool PanelsGather(DType dtype) {
@@ -472,7 +473,7 @@ bool PanelBlock(const GemmBlock& g) {
   const bool many = g.m >= 2 * kMostRows && g.k >= kMostCols && 4 * g.n >= 3 * RoundUp(g.n, kMostCols);
   // The last panel of AVX2 has as many vectors as it needs, and no library is better at few columns or little depth;
   // but rounding results of little depth costs more than the library's sums.
-  const bool vectors = !usable.avx512 && g.n % Avx2::kLanes == 0 && g.m >= 2 * Avx2::kRows &&
+  const bool vectors = !usable.avx512 && g.n % Avx2Block<float>::kLanes == 0 && g.m >= 2 * Avx2Block<float>::kRows &&
                        (g.k <= kLittleDepth || g.m >= kHeadRows) &&
                        (g.out_dtype == DType::kFloat32 || g.k >= kMostCols);
   const bool full = many || vectors;

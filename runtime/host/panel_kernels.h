@@ -18,172 +18,20 @@
 
 namespace tpu::host {
 
-// A kernel: c[kRows x kCols] (+)= sum over p of a[i * row_stride + p * depth_stride] * b[p * kCols + j], of as many
-// columns as kVectors registers have. Rows, Columns and Packed are the same where strides are known, and so the
-// addressing.
-// Written for each instruction set: a function's target can't depend on a template's argument.
-struct Avx2 {
-  static constexpr int64_t kLanes = 8;
-  static constexpr int64_t kRows = 4;             // by
-  static constexpr int64_t kCols = 24;            // are 12 registers of sums
-  static constexpr int64_t kDepth = 256;          // words of a pass
-  static constexpr int64_t kGatheredDepth = 288;  // the same where B is gathered
-
-  // Column p of A's rows begins at left(p), row p of B is at right(p): `kVectors` registers of 8 columns.
-  template <int kVectors, typename Left, typename Right>
-  TPU_AVX2 static TPU_INLINE void Multiply(int64_t depth, const Left& left, int64_t row_stride, const Right& right,
-                                           float* c, int64_t ldc, bool accumulate) {
-    __m256 sums[kRows][kVectors];
-#pragma GCC unroll 4
-    for (int i = 0; i < kRows; ++i) {
-      Prefetch(c + i * ldc);
-      Prefetch(c + i * ldc + 8 * kVectors - 1);
-#pragma GCC unroll 3
-      for (int v = 0; v < kVectors; ++v) sums[i][v] = _mm256_setzero_ps();
-    }
-#pragma GCC unroll 2
-    for (int64_t p = 0; p < depth; ++p) {
-      const float* const a = left(p);
-      const float* const b = right(p);
-      __m256 row[kVectors];
-#pragma GCC unroll 3
-      for (int v = 0; v < kVectors; ++v) row[v] = _mm256_loadu_ps(b + 8 * v);
-#pragma GCC unroll 4
-      for (int i = 0; i < kRows; ++i) {
-        const __m256 x = _mm256_broadcast_ss(a + i * row_stride);
-#pragma GCC unroll 3
-        for (int v = 0; v < kVectors; ++v) sums[i][v] = _mm256_fmadd_ps(x, row[v], sums[i][v]);
-      }
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 3
-      for (int v = 0; v < kVectors; ++v) {
-        float* const to = c + i * ldc + 8 * v;
-        _mm256_storeu_ps(to, accumulate ? _mm256_add_ps(sums[i][v], _mm256_loadu_ps(to)) : sums[i][v]);
-      }
-    }
-  }
-  TPU_AVX2 static TPU_INLINE auto Every(const float* from, int64_t stride) {
-    return [=](int64_t p) TPU_AVX2 { return from + p * stride; };
-  }
-  TPU_AVX2 static TPU_INLINE auto Where(const float* from, const int32_t* offsets) {
-    return [=](int64_t p) TPU_AVX2 { return from + offsets[p]; };
-  }
-  template <int kVectors>
-  TPU_AVX2 static void Rows(int64_t depth, const float* a, int64_t lda, const float* b, float* c, int64_t ldc,
-                            bool accumulate) {
-    Multiply<kVectors>(depth, Every(a, 1), lda, Every(b, kCols), c, ldc, accumulate);
-  }
-  template <int kVectors>
-  TPU_AVX2 static void Columns(int64_t depth, const float* a, int64_t lda, const float* b, float* c, int64_t ldc,
-                               bool accumulate) {
-    Multiply<kVectors>(depth, Every(a, lda), 1, Every(b, kCols), c, ldc, accumulate);
-  }
-  // A's columns are where `depths` says, B's rows where `rows` does.
-  template <int kVectors>
-  TPU_AVX2 static void Gathered(int64_t depth, const float* a, int64_t row_stride, const int32_t* depths,
-                                const float* b, const int32_t* rows, float* c, int64_t ldc, bool accumulate) {
-    Multiply<kVectors>(depth, Where(a, depths), row_stride, Where(b, rows), c, ldc, accumulate);
-  }
-};
-
-// Of words that are f32 (T = float) or pairs of bf16. For f32 it uses nothing that only machines with bf16 have.
-template <typename T>
-struct Avx512 {
-  static constexpr int64_t kLanes = 16;
-  static constexpr int64_t kRows = 8;             // by
-  static constexpr int64_t kCols = 32;            // are 16 registers of sums
-  static constexpr int64_t kDepth = 512;          // words of a pass
-  static constexpr int64_t kGatheredDepth = 576;  // the same where B is gathered
-
-  TPU_AVX512 static TPU_INLINE __m512 AddProduct(__m512 sum, __m512 x, __m512 y) {
-    if constexpr (std::is_same_v<T, float>) {
-      return _mm512_fmadd_ps(x, y, sum);
-    } else {
-      return _mm512_dpbf16_ps(sum, (__m512bh)x, (__m512bh)y);
-    }
-  }
-  // Column p of A's rows begins at left(p), row p of B is at right(p): `kVectors` registers of 16 columns.
-  template <int kVectors, typename Left, typename Right>
-  TPU_AVX512 static TPU_INLINE void Multiply(int64_t depth, const Left& left, int64_t row_stride, const Right& right,
-                                             float* c, int64_t ldc, bool accumulate) {
-    __m512 sums[kRows][kVectors];
-#pragma GCC unroll 8
-    for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 2
-      for (int v = 0; v < kVectors; ++v) {
-        Prefetch(c + i * ldc + 16 * v);
-        sums[i][v] = _mm512_setzero_ps();
-      }
-    }
-#pragma GCC unroll 4
-    for (int64_t p = 0; p < depth; ++p) {
-      const float* const a = left(p);
-      const float* const b = right(p);
-      __m512 row[kVectors];
-#pragma GCC unroll 2
-      for (int v = 0; v < kVectors; ++v) row[v] = _mm512_loadu_ps(b + 16 * v);
-#pragma GCC unroll 8
-      for (int i = 0; i < kRows; ++i) {
-        const __m512 x = _mm512_set1_ps(a[i * row_stride]);
-#pragma GCC unroll 2
-        for (int v = 0; v < kVectors; ++v) sums[i][v] = AddProduct(sums[i][v], x, row[v]);
-      }
-    }
-#pragma GCC unroll 8
-    for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 2
-      for (int v = 0; v < kVectors; ++v) {
-        float* const to = c + i * ldc + 16 * v;
-        _mm512_storeu_ps(to, accumulate ? _mm512_add_ps(sums[i][v], _mm512_loadu_ps(to)) : sums[i][v]);
-      }
-    }
-  }
-  TPU_AVX512 static TPU_INLINE auto Every(const float* from, int64_t stride) {
-    return [=](int64_t p) TPU_AVX512 { return from + p * stride; };
-  }
-  TPU_AVX512 static TPU_INLINE auto Where(const float* from, const int32_t* offsets) {
-    return [=](int64_t p) TPU_AVX512 { return from + offsets[p]; };
-  }
-  template <int kVectors>
-  TPU_AVX512 static void Rows(int64_t depth, const float* a, int64_t lda, const float* b, float* c, int64_t ldc,
-                              bool accumulate) {
-    Multiply<kVectors>(depth, Every(a, 1), lda, Every(b, kCols), c, ldc, accumulate);
-  }
-  template <int kVectors>
-  TPU_AVX512 static void Columns(int64_t depth, const float* a, int64_t lda, const float* b, float* c, int64_t ldc,
-                                 bool accumulate) {
-    Multiply<kVectors>(depth, Every(a, lda), 1, Every(b, kCols), c, ldc, accumulate);
-  }
-  // A's columns are where `depths` says, B's rows where `rows` does.
-  template <int kVectors>
-  TPU_AVX512 static void Gathered(int64_t depth, const float* a, int64_t row_stride, const int32_t* depths,
-                                  const float* b, const int32_t* rows, float* c, int64_t ldc, bool accumulate) {
-    Multiply<kVectors>(depth, Where(a, depths), row_stride, Where(b, rows), c, ldc, accumulate);
-  }
-};
-
-// Some of 16 neighbours.
-TPU_AVX512 inline __m512 Load(__mmask16 some, const float* from) { return _mm512_maskz_loadu_ps(some, from); }
-TPU_AVX512 inline __m512 Load(__mmask16 some, const BFloat16* from) {
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(some, from)), 16));
-}
-TPU_AVX512 inline void Store(__mmask16 some, float* to, __m512 v) { _mm512_mask_storeu_ps(to, some, v); }
-TPU_AVX512 inline void Store(__mmask16 some, BFloat16* to, __m512 v) {
-  _mm256_mask_storeu_epi16(to, some, (__m256i)_mm512_cvtneps_pbh(v));
-}
+namespace tiles {
+#define TPU_KERNELS "runtime/host/panel_tile_kernels.h"
+#include "runtime/host/each_instruction_set.h"
+}  // namespace tiles
 
 // Sums to their place, rounded to Out.
 template <typename Out>
 TPU_AVX512 void PutMasked(const float* sums, int64_t stride, int64_t rows, int64_t cols, Out* to, int64_t ldc,
                           bool add) {
   for (int64_t i = 0; i < rows; ++i) {
-    for (int64_t j = 0; j < cols; j += 16) {
-      const auto some = static_cast<__mmask16>((uint32_t{1} << std::min<int64_t>(16, cols - j)) - 1);
-      const __m512 sum = Load(some, sums + i * stride + j);
+    for (int64_t j = 0; j < cols; j += avx512::kLanes) {
+      const __m512 sum = avx512::LoadFirst(sums + i * stride + j, cols - j);
       Out* const place = to + i * ldc + j;
-      Store(some, place, add ? _mm512_add_ps(Load(some, place), sum) : sum);
+      avx512::StoreFirst(place, cols - j, add ? avx512::LoadFirst(place, cols - j) + sum : sum);
     }
   }
 }
@@ -239,12 +87,12 @@ struct Block : Kernel {
     }
   }
 };
-// Of f32, or of what is widened to it.
+// Of f32, or of what is widened to it; of pairs of bf16.
 template <typename T>
-using Avx2Block = Block<Avx2, T, 1>;
+using Avx2Block = Block<tiles::avx2::Tile<avx2::AddProduct>, T, 1>;
 template <typename T>
-using Avx512Block = Block<Avx512<float>, T, 1>;
-using PairsBlock = Block<Avx512<BFloat16>, BFloat16, 2>;
+using Avx512Block = Block<tiles::avx512::Tile<avx512::AddProduct>, T, 1>;
+using PairsBlock = Block<tiles::avx512::Tile<avx512::AddPairProducts>, BFloat16, 2>;
 
 // bf16 by the matrix unit (AMX), whose tiles are 16 rows of 16 words. Rows of A stay rows when they are packed.
 struct AmxBlock {

@@ -74,14 +74,6 @@ struct Avx2 {
 struct Avx512 {
   static constexpr int kTileRows = 4;
 
-  TPU_AVX512 static TPU_INLINE __m512 Load(const float* p, __mmask16 lanes) { return _mm512_maskz_loadu_ps(lanes, p); }
-  TPU_AVX512 static TPU_INLINE __m512 Load(const BFloat16* p, __mmask16 lanes) {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, p)), 16));
-  }
-  TPU_AVX512 static TPU_INLINE __m512 Load(const _Float16* p, __mmask16 lanes) {
-    return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(lanes, p));
-  }
-
   // The sum of each of 16 vectors' lanes.
   TPU_AVX512 static TPU_INLINE __m512 Sums(const __m512 (&v)[16]) {
     __m512 pairs[8], quarters[4];
@@ -106,7 +98,7 @@ struct Avx512 {
     const auto add = [&](int64_t p, __mmask16 lanes) TPU_AVX512 __attribute__((always_inline)) {
       __m512 x[kTileCols];
       _Pragma("GCC unroll 8") for (int j = 0; j < kTileCols; ++j) {
-        x[j] = Load(b[j] + p, lanes);
+        x[j] = avx512::Load(b[j] + p, lanes);
         asm("" : "+v"(x[j]));  // read once, not by each multiplication
       }
       _Pragma("GCC unroll 8") for (int i = 0; i < M; ++i) {
