@@ -121,6 +121,7 @@ void Collected::Collect(const Operator& op, at::ArrayRef<c10::IValue> arguments)
         break;
       case ArgumentKind::kAttribute:
         AddAttribute(value);
+        if (value.isDevice() && value.toDevice().has_index()) MeetDevice(op, value.toDevice().index());
         break;
     }
   }

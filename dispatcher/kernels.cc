@@ -33,6 +33,7 @@
 #include "dispatcher/errors.h"
 #include "dispatcher/host_allocator.h"
 #include "dispatcher/host_kernels.h"
+#include "dispatcher/record.h"
 #include "dispatcher/streams.h"
 #include "dispatcher/structured.h"
 #include "dispatcher/upload.h"
@@ -89,6 +90,12 @@ at::Tensor Empty(c10::IntArrayRef size, std::optional<c10::ScalarType> dtype, st
                                                  plain ? c10::MemoryFormat::Contiguous : *format);
   if (InferringStructured()) return StructuredStandIn(size, like.strides(), type, IndexOf(device));
   return MakeEmpty(InternLayout(type, like.sizes(), like.strides()), IndexOf(device));
+}
+
+// PyTorch's writes zeros over memory, which would have to be there.
+void RecordZeros(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  CheckNotPinned(stack->back().toOptional<bool>());
+  Record(Operator::Of(op), stack);
 }
 
 // Zeros without memory, which autograd makes; PyTorch turns them into zeros where they are used.
@@ -315,6 +322,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_batch_norm_no_update", &BatchNormNoUpdate);
   m.impl("empty.memory_format", &Empty);
   m.impl("empty_strided", &EmptyStrided);
+  m.impl("zeros", torch::CppFunction::makeFromBoxedFunction<&RecordZeros>());
   m.impl("_efficientzerotensor", &EfficientZeros);
   // PyTorch's own is a kernel that only its devices have, also for tensors that say nothing but shapes.
   for (const char* overload : {"kaiser_window", "kaiser_window.periodic", "kaiser_window.beta"}) {

@@ -156,12 +156,6 @@ at::Tensor IndexSelect(const at::Tensor& self, int64_t dim, const at::Tensor& in
   return at::empty(sizes, self.options());
 }
 
-at::Tensor SelectBackward(const at::Tensor& grad, at::IntArrayRef sizes, int64_t dim, int64_t index) {
-  const auto dims = static_cast<int64_t>(sizes.size());
-  CheckPlain(dims == grad.dim() + 1 && dim >= 0 && dim < dims && index >= 0 && index < sizes[static_cast<size_t>(dim)]);
-  return at::empty(sizes, grad.options());
-}
-
 Two LogSigmoid(const at::Tensor& self) {
   CheckPlain(self.is_floating_point());
   return {at::empty_like(self, at::MemoryFormat::Contiguous), at::empty_like(self, at::MemoryFormat::Contiguous)};
@@ -290,6 +284,10 @@ at::Tensor& SquareEye(int64_t rows, at::Tensor& out) { return Eye(rows, rows, ou
 at::Tensor& Full(at::IntArrayRef sizes, const at::Scalar&, at::Tensor& out) {
   out.resize_(sizes);
   return out;
+}
+at::Tensor Zeros(at::IntArrayRef sizes, std::optional<c10::ScalarType> type, std::optional<c10::Layout>,
+                 std::optional<c10::Device>, std::optional<bool>) {
+  return at::empty(sizes, at::TensorOptions(c10::kPrivateUse1).dtype(type));
 }
 at::Tensor Coordinates(int64_t positions, std::optional<c10::ScalarType> type) {
   const c10::ScalarType integer = type.value_or(c10::kLong);
@@ -538,7 +536,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse3, m) {
   m.impl("rsub.Tensor", [](const at::Tensor& self, const at::Tensor& other, const at::Scalar& alpha) {
     return at::native::rsub(self, other, alpha);
   });
-  m.impl("select_backward", &SelectBackward);
   m.impl("std.correction", &Deviation);
   m.impl("std_mean.correction", &DeviationAndMean);
   m.impl("take", &Take);
@@ -551,6 +548,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse3, m) {
   m.impl("var_mean.correction", &DeviationAndMean);
   m.impl("where.self", &Where);
   m.impl("zero_", &Zero);
+  m.impl("zeros", &Zeros);
 }
 
 }  // namespace

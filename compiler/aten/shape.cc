@@ -82,23 +82,6 @@ int64_t ClampIndex(int64_t index, int64_t size) {
   return std::clamp<int64_t>(index < 0 ? index + size : index, 0, size);
 }
 
-// Both gradients may be smaller than what they are written to, and are repeated then.
-Result SelectBackward(AtenCall& c) {  // (grad, sizes, dim, index)
-  Tensor base = Zeros(c, c.ints(1));
-  int64_t dim = c.dim(2, base.rank()), index = c.integer(3);
-  Shape dims(base.dims());
-  dims.erase(dims.begin() + dim);
-  Tensor grad = ir::BroadcastTo(c.tensor(0), dims);
-  return Place(base, ir::Unsqueeze(grad, dim), dim, index < 0 ? index + base.size(dim) : index);
-}
-Result SliceBackward(AtenCall& c) {  // (grad, sizes, dim, start, end, step)
-  Tensor base = Zeros(c, c.ints(1));
-  int64_t dim = c.dim(2, base.rank()), size = base.size(dim), step = c.integer(5, 1);
-  int64_t start = ClampIndex(c.integer(3), size), end = ClampIndex(c.integer(4, size), size);
-  Shape dims(base.dims());
-  dims[dim] = std::max<int64_t>(llvm::divideCeilSigned(end - start, step), 0);
-  return Place(base, ir::BroadcastTo(c.tensor(0), dims), dim, start, step);
-}
 Result SliceScatter(AtenCall& c) {  // (base, src, dim, start, end, step)
   Tensor base = c.tensor(0);
   int64_t dim = c.dim(2, base.rank());
@@ -207,8 +190,6 @@ void RegisterShape(Registry& r) {
   r.Add("aten::constant_pad_nd", ConstantPad);
   r.Add("aten::tril", Triangle(true));
   r.Add("aten::triu", Triangle(false));
-  r.Add("aten::select_backward", SelectBackward, kAnyElement);
-  r.Add("aten::slice_backward", SliceBackward, kAnyElement);
   r.Add("aten::slice_scatter", SliceScatter, kAnyElement);
   r.Add("aten::select_scatter", SelectScatter, kAnyElement);
   for (int n = 1; n <= 3; ++n) {

@@ -155,6 +155,15 @@ def test_figures_of_pinned_memory():
     assert after["active_bytes"]["peak"] == before["active_bytes.current"]
 
 
+def test_zeros_that_are_added_take_no_memory_of_their_own():
+    torch.tpu.synchronize()
+    torch.tpu.reset_peak_memory_stats()
+    before = torch.tpu.memory_allocated()
+    total = sum(torch.zeros(1 << 18, device="tpu") for _ in range(64)) + 1
+    assert total[-1].item() == 1
+    assert torch.tpu.max_memory_allocated() - before < 8 << 20
+
+
 @pytest.mark.embedded_only(reason="a plugin's memory is the plugin's own")
 def test_most_of_the_memory_is_written_in_place_at_every_tier():
     program = """

@@ -441,9 +441,10 @@ def test_what_is_made_of_nothing_is_on_its_device():
         """
         import torch
 
-        for made in (torch.arange(3, device="tpu:1"), torch.eye(3, device="tpu:1")[0], torch.zeros(3, device="tpu:1")):
+        made_there = torch.arange(3, device="tpu:1"), torch.zeros(3, device="tpu:1"), torch.eye(3, device="tpu:1")[0]
+        for made in (*made_there, torch.tril_indices(2, 2, device="tpu:1")[0]):
             torch.tpu.synchronize(1)
-            assert (made + 1).tolist() == [x + 1 for x in made.tolist()]
+            assert made.device.index == 1 and (made + 1).tolist() == [x + 1 for x in made.tolist()]
         try:
             torch.add(torch.ones(3, device="tpu:0"), 1, out=torch.empty(3, device="tpu:1"))
         except RuntimeError as error:
