@@ -25,6 +25,13 @@ constexpr int64_t kSquare = 8;                // is transposed in registers
 constexpr int64_t kMostWoven = 4;             // positions of an innermost loop that vectors are woven for
 constexpr int64_t kLeastAround = 8;           // of the loop around it
 constexpr size_t kMostWovenNodes = 64;        // are written for each of its positions
+constexpr int64_t kLeastRows = 32;            // that go side by side: the last few go one by one
+constexpr int64_t kVector = 8;                // the narrowest vectors: what is left goes element by element
+// How many elements are turned while a row that goes alone ..
+constexpr int64_t kEnds = 8;    // .. reduces its lanes
+constexpr int64_t kWaits = 64;  // .. waits for what it is reduced to
+constexpr int64_t kLeft = 16;   // .. computes what is left
+constexpr int64_t kHeavy = 32;  // .. computes something heavy that it has one of
 
 class Emitter : private NestLoops {
  public:
@@ -36,6 +43,7 @@ class Emitter : private NestLoops {
  private:
   // --- the plan ---
   void ChooseLanes();
+  bool AreShortRows() const;
   void ChooseWidth();
   void ChooseScratch();
   bool HeavyBelow(int node, llvm::DenseSet<int>& light);
@@ -62,11 +70,41 @@ class Emitter : private NestLoops {
 // those of its positions are woven together where they are stored.
 void Emitter::ChooseLanes() {
   const size_t count = nest_.loops.size();
-  if (nest_.has_reduce || count < 2 || nest_.nodes.size() > kMostWovenNodes) return;
+  if (count < 2) return;
   const Loop &inner = nest_.loops[count - 1], &around = nest_.loops[count - 2];
-  if (inner.most || around.most || inner.size < 2 || inner.size > kMostWoven || around.size < kLeastAround) return;
   const auto chooses = [&](const NestNode& node) { return node.kind == Kind::kChoose; };  // one part for all lanes
-  nest_.woven = llvm::none_of(nest_.nodes, chooses);
+  if (inner.most || inner.size < 2 || around.reduced || llvm::any_of(nest_.nodes, chooses)) return;
+  if (nest_.has_reduce) {
+    nest_.woven = inner.reduced && nest_.reduced_count() == inner.size;
+    nest_.woven = nest_.woven && AreShortRows();
+  } else {
+    nest_.woven = !around.most && inner.size <= kMostWoven && around.size >= kLeastAround &&
+                  nest_.nodes.size() <= kMostWovenNodes;
+  }
+}
+
+// Whether rows are reduced faster side by side than each by vectors of its own. Side by side, each element that is read
+// or written is turned. Alone, the lanes of each row are reduced at its end, what fills no vector is computed element
+// by element, and what a row has one of, such as a logarithm, in one lane. A row of which nothing is read again ends
+// while the next begins; where its positions wait for what it is reduced to, as in a softmax, or the lanes' indices are
+// compared, many elements could be turned meanwhile.
+bool Emitter::AreShortRows() const {
+  const Loop &row = nest_.loops.back(), &rows = nest_.loops[nest_.lane_loop()];
+  if (!rows.most && rows.size < kLeastRows) return false;
+  int64_t turned = 0, alone = kEnds;
+  for (const NestNode& node : nest_.nodes) {
+    const bool each = nest_.IsInnermost(node.loops);
+    if (each && node.kind == Kind::kRandom) return false;  // all words of a block would be drawn for each
+    if (each && row.size >= kTurned && IsGather(node)) return false;
+    turned += IsBrought(node) ? 1 : 0;
+    if (!each && node.kind == Kind::kOp && IsHeavyOp(node.op) && nest_.IsVector(node.loops)) alone += kHeavy;
+  }
+  for (const NestOutput& output : nest_.outputs) turned += output.full ? 1 : 0;
+  bool waits = llvm::any_of(nest_.reduces, [&](int node) { return ReductionOf(nest_.nodes[node].op).arg; });
+  for (int phase = 1; phase <= nest_.phases; ++phase) waits |= !RootsOf(phase).empty();
+  const int64_t left = row.size % kVector;
+  alone += (waits ? kWaits : 0) + (left > 0 ? kLeft : 0);
+  return turned * (row.size - left) <= alone;
 }
 
 void Emitter::ChooseWidth() {
@@ -82,9 +120,10 @@ void Emitter::ChooseWidth() {
              (!HasVectorLibrary() && mlir::isa<ir::PowOp, ir::Atan2Op, ir::AsinOp, ir::AcosOp, ir::AtanOp, ir::SinhOp,
                                                ir::CoshOp, ir::AsinhOp, ir::AcoshOp, ir::AtanhOp>(node.op));
   }
-  int lanes = std::max(VectorBits() / 32, 4);
+  const int lanes = std::max(VectorBits() / 32, 4);
   max_width_ = calls ? 4 : gathers ? 8 : widest == 8 ? lanes : heavy > 0 ? 2 * lanes : tuning_.registers * lanes;
-  if ((heavy > 0 && widest == 8) || nest_.woven) max_width_ = std::min(max_width_, lanes);
+  if ((heavy > 0 && widest == 8) || nest_.woven) max_width_ = std::min(max_width_, nest_.beside() ? 2 * lanes : lanes);
+  if (nest_.beside()) max_width_ = std::max(max_width_, kRowsTurned);
   const int64_t inner = nest_.loops.empty() ? 1 : InnerCount();
   while (inner >= 0 && max_width_ > 1 && max_width_ > inner) max_width_ /= 2;
 }
@@ -94,7 +133,7 @@ bool Emitter::HeavyBelow(int id, llvm::DenseSet<int>& light) {
   if (light.contains(id)) return false;
   const NestNode& node = nest_.nodes[id];
   const bool again = node.kind != Kind::kReduce && node.reduced && node.kind != Kind::kLoad && !scratch_.count(id) &&
-                     nest_.IsVector(node.loops);  // else once for the whole innermost loop
+                     nest_.IsInnermost(node.loops);  // else once for all of it
   const bool itself = node.kind == Kind::kRandom || (node.kind == Kind::kOp && IsHeavyOp(node.op));
   const auto below = [&](int operand) { return HeavyBelow(operand, light); };
   if (again && (itself || llvm::any_of(node.operands, below))) return true;
@@ -136,12 +175,18 @@ void Emitter::ChooseScratch() {
     for (int root : RootsOf(phase)) MarkScratch(root, phase, seen, light);
   }
   int64_t bytes = 0;
-  const int64_t length = ReducedMost();
+  const int64_t length = ReducedMost() * (nest_.beside() ? max_width_ : 1);
   for (auto& [node, slot] : scratch_) bytes += length * ElementOps::BytesOf(nest_.nodes[node].type);
   if (bytes > kScratchBytes) scratch_.clear();
   for (auto& [node, slot] : scratch_) {
     slot = EntryAlloca(ops_.RegisterType(nest_.nodes[node].type, 1), length + max_width_);
   }
+  if (!nest_.beside()) return;
+  const auto buffer = [&](int node) { return EntryAlloca(ops_.MemoryType(nest_.nodes[node].type, 1), length); };
+  for (size_t i = 0; i < nest_.nodes.size(); ++i) {
+    if (IsBrought(nest_.nodes[i])) brought_[i] = buffer(static_cast<int>(i));
+  }
+  for (const NestOutput& output : nest_.outputs) to_bring_.push_back(output.full ? buffer(output.node) : nullptr);
 }
 
 // The kept loop along which an input that the innermost loop strides over is contiguous: items then cover a tile of
@@ -182,7 +227,7 @@ void Emitter::RowPass(int phase) {
   const auto make_slots = [&](const Reduction& r, int width) {
     Slots slots;
     slots.value = EntryAlloca(ops_.RegisterType(r.element, width));
-    if (r.arg) slots.index = EntryAlloca(Splat(I64(0), width)->getType());
+    if (r.arg) slots.index = EntryAlloca(IndexType(width));
     return slots;
   };
   for (int node : nest_.reduces) {
@@ -191,7 +236,7 @@ void Emitter::RowPass(int phase) {
     r.node = node;
     r.reduction = r.part = ReductionOf(nest_.nodes[node].op);
     r.part.element = r.part.operand;
-    for (int width : WidthsFor(InnerCount())) {
+    for (int width : nest_.beside() ? std::vector{width_} : WidthsFor(InnerCount())) {
       const Slots slots = make_slots(r.reduction, width);
       StoreSlots(slots, Start(r.reduction, width));
       r.by_width.push_back({width, slots, r.in_parts() ? make_slots(r.part, width) : slots});
@@ -199,22 +244,24 @@ void Emitter::RowPass(int phase) {
     running.push_back(std::move(r));
   }
   const auto inner_loop = [&](Value* begin, Value* end) {
-    InnerLoop(begin, end, InnerCount(), [&] {
+    const auto at_each = [&](const std::function<void()>& body) {
+      if (!nest_.beside()) return InnerLoop(begin, end, InnerCount(), body);
+      For(begin, end, 1, [&](Value* position) {
+        position_.back() = position;
+        body();
+      });
+    };
+    at_each([&] {
       for (auto& [node, buffer] : scratch_) {
         if (nest_.nodes[node].phase != phase) continue;
         Value* v = GetLanes(node);
-        Value* to = b_.CreateInBoundsGEP(v->getType()->getScalarType(), buffer, [&] {
-          Value* at = ReducedPosition();
-          return at->getType()->isVectorTy() ? b_.CreateExtractElement(at, uint64_t{0}) : at;
-        }());
-        b_.CreateAlignedStore(v, to, llvm::Align(4));
+        b_.CreateAlignedStore(v, InRow(buffer, v->getType()->getScalarType()), llvm::Align(4));
       }
       for (Running& r : running) {
         for (auto& [width, whole, part] : r.by_width) {
           if (width != width_) continue;
-          Accumulator next{OperandOf(r.part, r.node), nullptr};
-          if (r.part.arg) next.index = Splat(ReducedPosition(), width_);
-          StoreSlots(part, Merge(r.part, LoadSlots(r.part, part, width_), next));
+          const Accumulator next = Here(r.part, r.node);
+          StoreSlots(part, Merge(r.part, LoadSlots(r.part, part, width_), next, /*later=*/true));
         }
       }
       StoreOutputs([&](const NestOutput& o) { return o.full && nest_.nodes[o.node].phase == phase; });
@@ -247,17 +294,21 @@ void Emitter::RowPass(int phase) {
   for (Running& r : running) {
     Accumulator total;
     for (auto& [width, slots, of_parts] : r.by_width) {
-      Accumulator part = Horizontal(r.reduction, LoadSlots(r.reduction, slots, width));
+      Accumulator part = LoadSlots(r.reduction, slots, width);
+      if (!nest_.beside()) part = Horizontal(r.reduction, part);
       total = total.value == nullptr ? part : Merge(r.reduction, total, part);
     }
     scopes_.back().nodes[r.node] = Finish(r.node, total);
   }
+  if (nest_.beside() && width_ > 1) PutRows([&](const NestOutput& o) { return nest_.nodes[o.node].phase == phase; });
 }
 
 void Emitter::RowItem() {
+  pass_ = 0;
+  if (width_ > 1) BringRows();
   for (int phase = 0; phase <= nest_.phases; ++phase) RowPass(phase);
   pass_ = nest_.phases + 1;
-  width_ = 1;
+  if (!nest_.beside()) width_ = 1;
   StoreOutputs([](const NestOutput& o) { return !o.full; });
 }
 
@@ -271,7 +322,7 @@ void Emitter::BlockPass(int phase, Value* begin, Value* end, int64_t count) {
     Slots at = accumulators_[node];
     Value* offset = b_.CreateSub(position_.back(), block_begin_);
     at.value = b_.CreateInBoundsGEP(ops_.RegisterType(ReductionOf(nest_.nodes[node].op).element, 1), at.value, offset);
-    if (at.index != nullptr) at.index = b_.CreateInBoundsGEP(b_.getInt64Ty(), at.index, offset);
+    if (at.index != nullptr) at.index = b_.CreateInBoundsGEP(IndexType(1), at.index, offset);
     return at;
   };
   std::vector<int> reduces;
@@ -288,15 +339,8 @@ void Emitter::BlockPass(int phase, Value* begin, Value* end, int64_t count) {
     InnerLoop(begin, end, count, [&] {
       for (int node : reduces) {
         Reduction r = ReductionOf(nest_.nodes[node].op);
-        Accumulator next{OperandOf(r, node), nullptr};
-        if (r.arg) {
-          int width = width_;
-          width_ = 1;
-          next.index = Splat(ReducedPosition(), width);
-          width_ = width;
-        }
         Slots slots = slots_here(node);
-        StoreSlots(slots, Merge(r, LoadSlots(r, slots, width_), next));
+        StoreSlots(slots, Merge(r, LoadSlots(r, slots, width_), Here(r, node), /*later=*/true));
       }
       StoreOutputs([&](const NestOutput& o) { return o.full && nest_.nodes[o.node].phase == phase; });
     });
@@ -435,6 +479,7 @@ void Emitter::TiledItem(Value* begin, Value* end) {
 }
 
 KernelShape Emitter::Emit() {
+  const double cost = nest_.Cost();
   ChooseLanes();
   ChooseWidth();
   position_.assign(nest_.loops.size(), I64(0));
@@ -444,7 +489,7 @@ KernelShape Emitter::Emit() {
   bool blocks = !nest_.inner_reduced() && !nest_.loops.empty();
   const size_t items = blocks ? nest_.lane_loop() : nest_.loops.size();  // are of the loops before
   int64_t inner = blocks ? nest_.loops[items].size : 1;
-  const int64_t woven = nest_.woven ? nest_.loops.back().size : 1;
+  const int64_t woven = nest_.woven && blocks ? nest_.loops.back().size : 1;
   if (blocks && !nest_.woven && !nest_.has_reduce && tile_ > 0) tiled_ = FindTiledLoop();
   if (tiled_ >= 0) prefetch_ = 0;
   int64_t outer = 1;
@@ -471,7 +516,7 @@ KernelShape Emitter::Emit() {
       Reduction r = ReductionOf(nest_.nodes[node].op);
       Slots slots;
       slots.value = EntryAlloca(ops_.RegisterType(r.element, 1), block + 1);
-      if (r.arg) slots.index = EntryAlloca(b_.getInt64Ty(), block + 1);
+      if (r.arg) slots.index = EntryAlloca(IndexType(1), block + 1);
       accumulators_[node] = slots;
     }
   }
@@ -485,7 +530,7 @@ KernelShape Emitter::Emit() {
   Value* const row_end = I64(inner);
   Value* row_blocks = nullptr;
   if (!whole_rows) row_blocks = b_.CreateUDiv(b_.CreateAdd(row_end, I64(block - 1)), I64(block));
-  EachItem(row_blocks, [&](Value* at) {
+  const auto item = [&](Value* at) {
     if (nest_.loops.empty()) return StoreOutputs([](const NestOutput&) { return true; });
     if (!blocks) return RowItem();
     Value *from = I64(0), *to = row_end;
@@ -498,11 +543,12 @@ KernelShape Emitter::Emit() {
     if (nest_.woven) return WovenItem(from, to, count);
     if (tiled_ < 0) return BlockItem(from, to, count);
     TiledItem(from, to);
-  });
+  };
+  nest_.beside() ? EachRowsBeside([&] { RowItem(); }) : EachItem(row_blocks, item);
   KernelFrame::Finish(llvm::is_contained(non_temporal_, true));
 
   const int64_t extent = shape.rows * ((shape.row + shape.block - 1) / shape.block);
-  shape.grain = GrainFor(tuning_, nest_.Cost() / static_cast<double>(std::max<int64_t>(extent, 1)), extent);
+  shape.grain = GrainFor(tuning_, cost / static_cast<double>(std::max<int64_t>(extent, 1)), extent);
   return shape;
 }
 

@@ -105,9 +105,12 @@ struct LoopNest {
   Expr RowIndex() const;
   // True when the innermost loop is reduced (or there is nothing to reduce it against).
   bool inner_reduced() const { return !loops.empty() && loops.back().reduced; }
+  // Rows side by side: each lane reduces one of its own.
+  bool beside() const { return woven && inner_reduced(); }
   // The loop along which vectors lie: the innermost one, but where that is woven.
   size_t lane_loop() const { return loops.size() - (woven ? 2 : 1); }
   bool IsVector(uint64_t uses) const { return !loops.empty() && (uses >> lane_loop()) & 1; }
+  bool IsInnermost(uint64_t uses) const { return !loops.empty() && (uses >> (loops.size() - 1)) & 1; }
   // Estimated nanoseconds on one core.
   double Cost() const;
   // The nodes with code: what several parts of a kChoose need is written in each.

@@ -43,7 +43,22 @@ int NestValues::ClampOfRun(const NestNode& load) const {
 bool NestValues::IsGather(const NestNode& node) const {
   const int64_t step = LaneStep(node.index);
   return node.kind == Kind::kLoad && nest_.IsVector(node.loops) && std::abs(step) != 1 && step != 2 &&
-         ClampOfRun(node) < 0;
+         ClampOfRun(node) < 0 && !IsBrought(node);
+}
+
+bool NestValues::IsBrought(const NestNode& node) const {
+  if (!nest_.beside() || node.kind != Kind::kLoad || node.phase > 0) return false;
+  if (nest_.loops.back().size < kTurned) return false;
+  int64_t along = 0;
+  uint64_t loops = 0;
+  for (auto [symbol, c] : node.index.terms) {
+    const Symbol& s = nest_.symbols[symbol];
+    const bool innermost = symbol + 1 == static_cast<int>(nest_.loops.size());
+    if (innermost) along = c;
+    if (!innermost && nest_.IsInnermost(s.loops)) return false;
+    loops |= s.loops;
+  }
+  return along == 1 && nest_.IsVector(loops) && std::abs(LaneStep(node.index)) != 1;
 }
 
 // Two loads of neighbours, the second of which ends with the last lane: what comes after it may not be there.

@@ -45,8 +45,11 @@ void NestLoops::ReducedLoops(size_t from, const std::function<void()>& innermost
   });
 }
 
-// Computes what `roots` need and is the same for the whole innermost loop, before that loop.
+// Computes what `roots` need and is the same for the whole innermost loop, before that loop; where that is woven and
+// kept, for the whole loop around it.
 void NestLoops::Hoist(llvm::ArrayRef<int> roots) {
+  const bool beside = nest_.beside();
+  const auto differs = [&](uint64_t loops) { return beside ? nest_.IsInnermost(loops) : nest_.IsVector(loops); };
   std::vector<int> needed, symbols;
   llvm::DenseSet<int> seen, seen_symbols;
   std::function<void(int)> visit;
@@ -56,7 +59,7 @@ void NestLoops::Hoist(llvm::ArrayRef<int> roots) {
       if (symbol.kind == Symbol::Kind::kLoop || !seen_symbols.insert(id).second) continue;
       if (symbol.kind == Symbol::Kind::kNode) visit(symbol.node);
       visit_index(symbol.of);
-      if (!nest_.IsVector(symbol.loops)) symbols.push_back(id);
+      if (!differs(symbol.loops)) symbols.push_back(id);
     }
   };
   visit = [&](int id) {
@@ -67,10 +70,10 @@ void NestLoops::Hoist(llvm::ArrayRef<int> roots) {
       if (node.kind != Kind::kChoose) llvm::for_each(node.operands, visit);
       visit_index(node.index);
     }
-    if (!nest_.IsVector(node.loops) && node.kind != Kind::kConstant) needed.push_back(id);
+    if (!differs(node.loops) && node.kind != Kind::kConstant) needed.push_back(id);
   };
   for (int root : roots) visit(root);
-  width_ = 1;
+  if (!beside) width_ = 1;
   for (int id : needed) Get(id);
   for (int id : symbols) SymbolValue(id, false);
 }

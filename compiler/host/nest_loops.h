@@ -5,6 +5,7 @@
 // one thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -23,6 +24,11 @@ class NestLoops : protected NestValues {
   void InnerLoop(Value* begin, Value* end, int64_t count, const std::function<void()>& body);
   void ReducedLoops(size_t from, const std::function<void()>& innermost);
   void Hoist(llvm::ArrayRef<int> roots);
+  // Runs `body` for the rows of the call, by vectors of them.
+  void EachRowsBeside(const std::function<void()>& body);
+  // Rows side by side, from memory to buffers in which the lanes of one position are neighbours, and back.
+  void BringRows();
+  void PutRows(const std::function<bool(const NestOutput&)>& which);
   void EachItem(Value* blocks, const Body& body);
   // Of the loop along which vectors lie, as far as it is known: -1 where it differs among the sizes that the code
   // serves.
@@ -33,6 +39,12 @@ class NestLoops : protected NestValues {
   int64_t ItemsOf(size_t loop) const {
     return static_cast<int>(loop) == tiled_ ? (nest_.loops[loop].size + tile_ - 1) / tile_ : nest_.loops[loop].size;
   }
+
+  using Turned = std::array<Value*, kTurned>;
+  void EachTurned(const std::function<void(int first, Value* position)>& body);
+  Value* LanesAt(Value* buffer, int first, llvm::Type* type, Value* position, int further);
+  Turned Turn(const Turned& vectors);
+  Value* RowOf(int lane, mlir::Type element, Value* pointer, const Expr& index, Value* position);
 
   const int64_t tile_;
   int max_width_ = 1;

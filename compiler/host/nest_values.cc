@@ -89,28 +89,44 @@ NestValues::Reduction NestValues::ReductionOf(mlir::Operation* op) const {
 NestValues::Accumulator NestValues::Start(const Reduction& r, int width) {
   Accumulator a;
   a.value = ops_.Identity(r.fold, r.element, width);
-  if (r.arg) a.index = Splat(I64(INT64_MAX), width);
+  // Where nothing is better than nothing, all elements are alike, and the first is meant.
+  if (r.arg) a.index = llvm::Constant::getNullValue(IndexType(width));
   return a;
 }
 
-NestValues::Accumulator NestValues::Merge(const Reduction& r, const Accumulator& a, const Accumulator& b) {
+NestValues::Accumulator NestValues::Here(const Reduction& r, int node) {
+  Accumulator a;
+  a.value = ops_.Convert(r.operand, r.element, GetLanes(nest_.nodes[node].operands[0]));
+  if (r.arg) a.index = b_.CreateTrunc(Splat(ReducedPosition(), width_), IndexType(width_));
+  return a;
+}
+
+llvm::Type* NestValues::IndexType(int width) {
+  llvm::Type* type = ReducedMost() <= INT32_MAX ? b_.getInt32Ty() : b_.getInt64Ty();
+  return width == 1 ? type : llvm::FixedVectorType::get(type, width);
+}
+
+NestValues::Accumulator NestValues::Merge(const Reduction& r, const Accumulator& a, const Accumulator& b, bool later) {
   if (!r.arg) return {ops_.Combine(r.fold, r.element, a.value, b.value), nullptr};
   // b wins if it is better, or as good and earlier; NaN is better than every number.
-  bool max = r.fold == ElementOps::Fold::kMax;
-  Value *better, *equal;
-  if (mlir::isa<mlir::FloatType>(r.element)) {
-    Value* a_nan = b_.CreateFCmpUNO(a.value, a.value);
-    Value* b_nan = b_.CreateFCmpUNO(b.value, b.value);
-    better = max ? b_.CreateFCmpOGT(b.value, a.value) : b_.CreateFCmpOLT(b.value, a.value);
-    better = b_.CreateOr(better, b_.CreateAnd(b_nan, b_.CreateNot(a_nan)));
-    equal = b_.CreateOr(b_.CreateFCmpOEQ(a.value, b.value), b_.CreateAnd(a_nan, b_nan));
+  const bool max = r.fold == ElementOps::Fold::kMax, floats = mlir::isa<mlir::FloatType>(r.element);
+  Value* wins;
+  if (floats) {
+    wins = max ? b_.CreateFCmpUGT(b.value, a.value) : b_.CreateFCmpULT(b.value, a.value);
+    wins = b_.CreateAnd(wins, b_.CreateFCmpORD(a.value, a.value));
   } else {
     bool u = r.element.isUnsignedInteger() || r.element.isInteger(1);
-    better = max ? (u ? b_.CreateICmpUGT(b.value, a.value) : b_.CreateICmpSGT(b.value, a.value))
-                 : (u ? b_.CreateICmpULT(b.value, a.value) : b_.CreateICmpSLT(b.value, a.value));
-    equal = b_.CreateICmpEQ(a.value, b.value);
+    wins = max ? (u ? b_.CreateICmpUGT(b.value, a.value) : b_.CreateICmpSGT(b.value, a.value))
+               : (u ? b_.CreateICmpULT(b.value, a.value) : b_.CreateICmpSLT(b.value, a.value));
   }
-  Value* wins = b_.CreateOr(better, b_.CreateAnd(equal, b_.CreateICmpSLT(b.index, a.index)));
+  if (!later) {
+    Value* equal = floats ? b_.CreateFCmpUEQ(a.value, b.value) : b_.CreateICmpEQ(a.value, b.value);
+    if (floats) {  // of two of which one is NaN, that one
+      Value* alike = b_.CreateICmpEQ(b_.CreateFCmpUNO(a.value, a.value), b_.CreateFCmpUNO(b.value, b.value));
+      equal = b_.CreateAnd(equal, alike);
+    }
+    wins = b_.CreateOr(wins, b_.CreateAnd(equal, b_.CreateICmpSLT(b.index, a.index)));
+  }
   return {b_.CreateSelect(wins, b.value, a.value), b_.CreateSelect(wins, b.index, a.index)};
 }
 
@@ -147,13 +163,20 @@ Value* NestValues::ReducedPosition() {
   return IsVector(uint64_t{1} << (nest_.loops.size() - 1)) ? Lanes(e) : Scalar(e);
 }
 
+Value* NestValues::InRow(Value* buffer, llvm::Type* element) {
+  Value* at = ReducedPosition();
+  if (at->getType()->isVectorTy()) at = b_.CreateExtractElement(at, uint64_t{0});
+  if (nest_.beside()) at = b_.CreateMul(at, b_.getInt64(width_));
+  return b_.CreateInBoundsGEP(element, buffer, at);
+}
+
 NestValues::Accumulator NestValues::LoadSlots(const Reduction& r, const Slots& slots, int width) {
   Accumulator a;
   auto load = [&](Value* slot, llvm::Type* type) {
     return b_.CreateAlignedLoad(type, slot, llvm::Align(type->getScalarSizeInBits() >= 32 ? 4 : 1));
   };
   a.value = load(slots.value, ops_.RegisterType(r.element, width));
-  if (r.arg) a.index = load(slots.index, Splat(I64(0), width)->getType());
+  if (r.arg) a.index = load(slots.index, IndexType(width));
   return a;
 }
 
@@ -323,13 +346,16 @@ bool NestValues::IsRounded(int id, mlir::FloatType half, int depth) const {
 Value* NestValues::Compute(int id) {
   const NestNode& node = nest_.nodes[id];
   if (auto it = scratch_.find(id); it != scratch_.end() && node.phase < pass_) {
-    Value* at = ReducedPosition();
-    if (at->getType()->isVectorTy()) at = b_.CreateExtractElement(at, uint64_t{0});
     llvm::Type* type = ops_.RegisterType(node.type, width_);
-    return b_.CreateAlignedLoad(type, b_.CreateInBoundsGEP(type->getScalarType(), it->second, at), llvm::Align(4));
+    return b_.CreateAlignedLoad(type, InRow(it->second, type->getScalarType()), llvm::Align(4));
   }
   switch (node.kind) {
     case Kind::kLoad:
+      if (auto it = brought_.find(id); it != brought_.end() && width_ > 1) {
+        llvm::Type* type = ops_.MemoryType(node.type, width_);
+        Value* at = InRow(it->second, type->getScalarType());
+        return ops_.FromMemory(node.type, b_.CreateAlignedLoad(type, at, ElementOps::AlignOf(node.type)));
+      }
       return LoadAt(id);
     case Kind::kConstant:
       if (auto whole = WholeNumber(node)) {
@@ -355,7 +381,7 @@ Value* NestValues::Compute(int id) {
       Slots at = accumulators_[id];
       Value* offset = b_.CreateSub(position_.back(), block_begin_);
       at.value = b_.CreateInBoundsGEP(ops_.RegisterType(r.element, 1), at.value, offset);
-      if (r.arg) at.index = b_.CreateInBoundsGEP(b_.getInt64Ty(), at.index, offset);
+      if (r.arg) at.index = b_.CreateInBoundsGEP(IndexType(1), at.index, offset);
       return Finish(id, LoadSlots(r, at, width_));
     }
     default:
@@ -398,6 +424,11 @@ void NestValues::StoreOutputs(const std::function<bool(const NestOutput&)>& whic
 
 void NestValues::StoreOutput(size_t i, Value* value) {
   mlir::Type element = nest_.nodes[nest_.outputs[i].node].type;
+  if (nest_.beside() && nest_.outputs[i].full && width_ > 1) {
+    Value* lanes = ops_.ToMemory(element, value);
+    b_.CreateAlignedStore(lanes, InRow(to_bring_[i], lanes->getType()->getScalarType()), ElementOps::AlignOf(element));
+    return;
+  }
   Value* index = Scalar(nest_.outputs[i].full ? nest_.FullIndex() : nest_.RowIndex());
   ops_.Store(element, value, At(pointers_[nest_.inputs.size() + i], element, index), non_temporal_[i]);
 }

@@ -17,6 +17,9 @@
 
 namespace tpu::host {
 
+// Of rows side by side so many positions of so many rows are turned in registers together.
+constexpr int kTurned = 4, kRowsTurned = 8;
+
 class NestValues : protected KernelFrame {
  protected:
   using Value = llvm::Value;
@@ -40,20 +43,21 @@ class NestValues : protected KernelFrame {
     Value* index = nullptr;
   };
   Reduction ReductionOf(mlir::Operation* op) const;
-  Value* OperandOf(const Reduction& r, int node) {
-    return ops_.Convert(r.operand, r.element, GetLanes(nest_.nodes[node].operands[0]));
-  }
+  Accumulator Here(const Reduction& r, int node);  // of the present position alone
   Accumulator Start(const Reduction& r, int width);
-  Accumulator Merge(const Reduction& r, const Accumulator& a, const Accumulator& b);
+  // later: b comes after all that a has seen.
+  Accumulator Merge(const Reduction& r, const Accumulator& a, const Accumulator& b, bool later = false);
   Accumulator Horizontal(const Reduction& r, Accumulator a);
   Accumulator LoadSlots(const Reduction& r, const Slots& slots, int width);
   void StoreSlots(const Slots& slots, const Accumulator& a);
   Value* Finish(int node, const Accumulator& a) {
     const NestNode& reduce = nest_.nodes[node];
     const Reduction r = ReductionOf(reduce.op);
-    return r.arg ? a.index : ops_.Round(reduce.type, ops_.Convert(r.element, r.operand, a.value));
+    if (r.arg) return b_.CreateZExt(a.index, a.index->getType()->getWithNewBitWidth(64));
+    return ops_.Round(reduce.type, ops_.Convert(r.element, r.operand, a.value));
   }
   Value* ReducedPosition();
+  llvm::Type* IndexType(int width);  // of what arg_reduce carries
   int64_t ReducedMost() const {
     int64_t most = 1;
     for (const Loop& loop : nest_.loops) most *= loop.reduced ? loop.most.value_or(loop.size) : 1;
@@ -78,9 +82,13 @@ class NestValues : protected KernelFrame {
   // The clamped number but for whose bounds the lanes were neighbours; -1 where there is none.
   int ClampOfRun(const NestNode& load) const;
   bool IsGather(const NestNode& load) const;  // lane by lane
+  // Of rows side by side: what each lane reads of one is contiguous, and may be brought to a row buffer.
+  bool IsBrought(const NestNode& load) const;
   bool IsVector(uint64_t loops) const { return width_ > 1 && nest_.IsVector(loops); }
   void StoreOutputs(const std::function<bool(const NestOutput&)>& which);
   void StoreOutput(size_t output, Value* value);
+  // Where the present position's lanes are in a row buffer of so wide elements.
+  Value* InRow(Value* buffer, llvm::Type* element);
   Value* Weave(llvm::ArrayRef<Value*> values);  // lane by lane, the first lane of each first
 
   LoopNest nest_;
@@ -93,7 +101,10 @@ class NestValues : protected KernelFrame {
     std::map<std::pair<int, bool>, Value*> symbols;
   };
   std::vector<Scope> scopes_;
-  llvm::DenseMap<int, Value*> scratch_;      // node -> row buffer
+  llvm::DenseMap<int, Value*> scratch_;  // node -> row buffer
+  // Of rows side by side, as they are in memory: of loads, and of each output.
+  llvm::DenseMap<int, Value*> brought_;
+  std::vector<Value*> to_bring_;
   llvm::DenseMap<int, Slots> accumulators_;  // block kernels: one element for each position of the block
   Value* block_begin_ = nullptr;
   std::vector<bool> non_temporal_;  // of each output: whether it is stored around the cache

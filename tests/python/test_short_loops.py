@@ -1,6 +1,7 @@
 """How kernels read and write runs: short innermost dims, windows, paddings, running sums; against the CPU.
 
-What is written along dims of two to four elements is woven from vectors along the dim around them.
+What is written along dims of two to four elements is woven from vectors along the dim around them. Short rows that are
+reduced go side by side, a lane each.
 """
 
 import pytest
@@ -172,3 +173,75 @@ def test_paddings_by_what_lies_near(mode, dtype):
     generator = torch.Generator().manual_seed(0)
     shapes = (2, 3, 50), (2, 3, 5, 33), (1, 2, 3, 4, 17)
     check_compiled(program, *(torch.randn(shape, generator=generator).to(dtype) for shape in shapes))
+
+
+ROWS = [33, 64, 1500]  # of vectors and what is left, of vectors, of several tasks
+WIDTHS = [2, 3, 4, 7, 8, 13, 40, 52]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_short_rows_reduced(dtype, width):
+    def program(*tensors):
+        results = []
+        for x in tensors:
+            results += [x.sum(-1), x.any(-1), x.all(-1), x[:, 1:].sum(-1), x.flip(-1).sum(-1), x[:, ::2].sum(-1)]
+            if dtype == torch.float64:
+                results.append((x / 8).tan().sum(-1))  # of a function that is called
+            if dtype != torch.bool:
+                results += [x.amax(-1), x.argmax(-1), x.argmin(-1), (x % 3).prod(-1), x - x.amin(-1, keepdim=True)]
+        return results
+
+    check_compiled(program, *(elements(dtype, rows, width) for rows in ROWS))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_short_rows_read_again(width):
+    def program(x, scale, offset, rows, index):
+        y = x.detach().requires_grad_()
+        normed = F.layer_norm(y, (width,), scale, offset)
+        losses = F.cross_entropy(y, index, reduction="none"), y.logsumexp(-1), y.softmax(-1).square().sum()
+        gradient = torch.autograd.grad(normed.square().sum() + sum(loss.sum() for loss in losses), y)[0]
+        taken = x[rows].softmax(-1), x[x.argmax(-1)].log_softmax(-1), (x + offset).sigmoid().var(-1)
+        x.sub_(x.amax(-1, keepdim=True)).div_(x.square().mean(-1, keepdim=True).add(1))  # read and written at once
+        return normed, losses, gradient, taken, x, F.rms_norm(x, (width,)), x.half().softmax(-1)
+
+    generator = torch.Generator().manual_seed(width)
+    x = torch.rand(333, width, generator=generator) / 2 + torch.arange(width) % 5  # apart: norms divide by deviations
+    scale = torch.randn(2, width, generator=generator)
+    rows, index = torch.randint(0, 333, (70,), generator=generator), torch.arange(333) % width
+    check_compiled(program, x, *scale, rows, index)
+
+
+@pytest.mark.parametrize("queries", [31, 32, 49, 80])
+def test_scores_of_few_keys(queries):
+    """Rows lie in several dims, and a bias is the same along one of them."""
+
+    def program(scores, bias, mask):
+        biased = scores + bias
+        filled = biased.masked_fill(mask[:, None, None], -torch.inf).softmax(-1)
+        return (
+            biased.softmax(-1),
+            filled,
+            scores.amax(-1),
+            biased.transpose(1, 2).argmax(-1),
+            scores.transpose(2, 3).sum(-1),
+        )
+
+    generator = torch.Generator().manual_seed(queries)
+    scores = torch.randn(3, 5, queries, 49, generator=generator)
+    mask = torch.arange(49) > torch.tensor([[11], [48], [40]])
+    check_compiled(program, scores, torch.randn(5, queries, 49, generator=generator), mask)
+
+
+def test_the_first_of_equal_extrema_in_short_rows():
+    inf, nan = torch.inf, torch.nan
+    rows = [[1, 5, 5, nan, 2, nan], [-inf] * 6, [inf] * 6, [0, -inf, inf, -inf, inf, 0], [3] * 6, [nan] * 6]
+    x = torch.tensor(rows).repeat(8, 1)
+    whole = torch.full((40, 6), torch.iinfo(torch.int64).min)
+
+    def program(x, whole):
+        extrema = [(y.argmax(-1), y.argmin(-1), y.argmax(0), y.max(-1), y.min(0)) for y in (x, whole, ~whole, x.half())]
+        return extrema, x.repeat(1, 50).argmax(-1)
+
+    check_compiled(program, x, whole)

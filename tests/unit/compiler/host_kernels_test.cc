@@ -300,6 +300,23 @@ TEST(Row, SoftmaxIsOneKernel) {
   EXPECT_EQ(StepsOf(text).size(), 1u);
 }
 
+// A lane each, which adds up in order, among the last rows, too.
+TEST(Row, ShortRowsGoSideBySide) {
+  constexpr int64_t kRows = 67, kColumns = 10;
+  const char* text = R"(func.func @fragment(%x: tensor<67x10xf32>) -> (tensor<67x10xf32>, tensor<67xf32>) {
+     %0 = tpu.reduce sum %x [1] : (tensor<67x10xf32>) -> tensor<67xf32>
+     %1 = tpu.broadcast %0 [0] : (tensor<67xf32>) -> tensor<67x10xf32>
+     %2 = tpu.sub %x, %1 : tensor<67x10xf32>
+     return %2, %0 : tensor<67x10xf32>, tensor<67xf32> })";
+  EXPECT_EQ(StepsOf(text).size(), 1u);
+  const auto x = Ramp(kRows * kColumns, 0.37f);
+  std::vector<float> sums(kRows, 0), rest = x;
+  for (int64_t i = 0; i < kRows * kColumns; ++i) sums[i / kColumns] += x[i];
+  for (int64_t i = 0; i < kRows * kColumns; ++i) rest[i] -= sums[i / kColumns];
+  EXPECT_EQ(RunFor<float>(text, {Pack(x)}), rest);
+  EXPECT_EQ(RunFor<float>(text, {Pack(x)}, 1), sums);
+}
+
 TEST(Row, WhatIsTheSameForAWholeRowIsComputedAgain) {
   auto a = Ramp(24, 0.05f);
   auto got = RunFor<float>(R"(func.func @fragment(%a: tensor<3x8xf32>) -> tensor<3x8xf32> {
