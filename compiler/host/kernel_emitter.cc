@@ -92,14 +92,17 @@ bool Emitter::AreShortRows() const {
   const Loop &row = nest_.loops.back(), &rows = nest_.loops[nest_.lane_loop()];
   if (!rows.most && rows.size < kLeastRows) return false;
   int64_t turned = 0, alone = kEnds;
+  const auto registers_of = [](mlir::Type type) { return ElementOps::BytesOf(type) >= 8 ? 2 : 1; };
   for (const NestNode& node : nest_.nodes) {
     const bool each = nest_.IsInnermost(node.loops);
     if (each && node.kind == Kind::kRandom) return false;  // all words of a block would be drawn for each
     if (each && row.size >= kTurned && IsGather(node)) return false;
-    turned += IsBrought(node) ? 1 : 0;
+    turned += IsBrought(node) ? registers_of(node.type) : 0;
     if (!each && node.kind == Kind::kOp && IsHeavyOp(node.op) && nest_.IsVector(node.loops)) alone += kHeavy;
   }
-  for (const NestOutput& output : nest_.outputs) turned += output.full ? 1 : 0;
+  for (const NestOutput& output : nest_.outputs) {
+    turned += output.full ? registers_of(nest_.nodes[output.node].type) : 0;
+  }
   bool waits = llvm::any_of(nest_.reduces, [&](int node) { return ReductionOf(nest_.nodes[node].op).arg; });
   for (int phase = 1; phase <= nest_.phases; ++phase) waits |= !RootsOf(phase).empty();
   const int64_t left = row.size % kVector;
@@ -182,7 +185,7 @@ void Emitter::ChooseScratch() {
     slot = EntryAlloca(ops_.RegisterType(nest_.nodes[node].type, 1), length + max_width_);
   }
   if (!nest_.beside()) return;
-  const auto buffer = [&](int node) { return EntryAlloca(ops_.MemoryType(nest_.nodes[node].type, 1), length); };
+  const auto buffer = [&](int node) { return EntryAlloca(BufferType(nest_.nodes[node].type, 1), length); };
   for (size_t i = 0; i < nest_.nodes.size(); ++i) {
     if (IsBrought(nest_.nodes[i])) brought_[i] = buffer(static_cast<int>(i));
   }

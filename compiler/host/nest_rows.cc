@@ -70,20 +70,20 @@ void NestLoops::EachTurned(const std::function<void(int first, Value* position)>
 void NestLoops::BringRows() {
   for (const auto& [id, buffer] : brought_) {
     const NestNode& node = nest_.nodes[id];
-    llvm::Type *all = ops_.MemoryType(node.type, kRowsTurned), *few = ops_.MemoryType(node.type, kTurned);
-    const llvm::Align align = ElementOps::AlignOf(node.type);
+    llvm::Type* all = BufferType(node.type, kRowsTurned);
     EachTurned([&, id = id, buffer = buffer](int first, Value* position) {
       Turned rows;
       for (int i = 0; i < kTurned; ++i) {
         rows[i] = llvm::PoisonValue::get(all);
         for (int group = 0; group < kRowsTurned; group += kTurned) {
           Value* row = RowOf(first + group + i, node.type, pointers_[node.input], node.index, position);
-          rows[i] = b_.CreateInsertVector(all, rows[i], b_.CreateAlignedLoad(few, row, align), uint64_t(group));
+          Value* few = ToBuffer(ops_.Load(node.type, row, kTurned));
+          rows[i] = b_.CreateInsertVector(all, rows[i], few, uint64_t(group));
         }
       }
       Turned turned = Turn(rows);
       for (int i = 0; i < kTurned; ++i) {
-        b_.CreateAlignedStore(turned[i], LanesAt(buffer, first, all, position, i), align);
+        b_.CreateAlignedStore(turned[i], LanesAt(buffer, first, all, position, i), llvm::Align(4));
       }
     });
   }
@@ -99,28 +99,28 @@ void NestLoops::PutRows(const std::function<bool(const NestOutput&)>& which) {
   for (size_t o = 0; o < nest_.outputs.size(); ++o) {
     if (!nest_.outputs[o].full || !which(nest_.outputs[o])) continue;
     const mlir::Type type = nest_.nodes[nest_.outputs[o].node].type;
-    const llvm::Align align = ElementOps::AlignOf(type);
     Value* pointer = pointers_[nest_.inputs.size() + o];
     if (size < kTurned) {
-      llvm::Type* all = ops_.MemoryType(type, width_);
+      llvm::Type* all = BufferType(type, width_);
       llvm::SmallVector<Value*> lanes;
       for (int i = 0; i < size; ++i) {
-        lanes.push_back(b_.CreateAlignedLoad(all, LanesAt(to_bring_[o], 0, all, b_.getInt64(0), i), align));
+        Value* at = LanesAt(to_bring_[o], 0, all, b_.getInt64(0), i);
+        lanes.push_back(FromBuffer(type, b_.CreateAlignedLoad(all, at, llvm::Align(4))));
       }
-      b_.CreateAlignedStore(Weave(lanes), RowOf(0, type, pointer, nest_.FullIndex(), b_.getInt64(0)), align);
+      ops_.Store(type, Weave(lanes), RowOf(0, type, pointer, nest_.FullIndex(), b_.getInt64(0)), false);
       continue;
     }
-    llvm::Type *all = ops_.MemoryType(type, kRowsTurned), *few = ops_.MemoryType(type, kTurned);
+    llvm::Type *all = BufferType(type, kRowsTurned), *few = BufferType(type, kTurned);
     EachTurned([&](int first, Value* position) {
       Turned lanes;
       for (int i = 0; i < kTurned; ++i) {
-        lanes[i] = b_.CreateAlignedLoad(all, LanesAt(to_bring_[o], first, all, position, i), align);
+        lanes[i] = b_.CreateAlignedLoad(all, LanesAt(to_bring_[o], first, all, position, i), llvm::Align(4));
       }
       Turned rows = Turn(lanes);
       for (int group = 0; group < kRowsTurned; group += kTurned) {
         for (int i = 0; i < kTurned; ++i) {
           Value* row = RowOf(first + group + i, type, pointer, nest_.FullIndex(), position);
-          b_.CreateAlignedStore(b_.CreateExtractVector(few, rows[i], uint64_t(group)), row, align);
+          ops_.Store(type, FromBuffer(type, b_.CreateExtractVector(few, rows[i], uint64_t(group))), row, false);
         }
       }
     });

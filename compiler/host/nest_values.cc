@@ -163,6 +163,21 @@ Value* NestValues::ReducedPosition() {
   return IsVector(uint64_t{1} << (nest_.loops.size() - 1)) ? Lanes(e) : Scalar(e);
 }
 
+llvm::Type* NestValues::BufferType(mlir::Type element, int width) {
+  llvm::Type* type = ops_.RegisterType(element, width);
+  return type->getScalarSizeInBits() < 32 ? type->getWithNewBitWidth(32) : type;
+}
+
+Value* NestValues::ToBuffer(Value* value) {
+  llvm::Type* type = value->getType();
+  return type->getScalarSizeInBits() < 32 ? b_.CreateZExt(value, type->getWithNewBitWidth(32)) : value;
+}
+
+Value* NestValues::FromBuffer(mlir::Type element, Value* value) {
+  const unsigned bits = ops_.RegisterType(element, 1)->getScalarSizeInBits();
+  return bits < 32 ? b_.CreateTrunc(value, value->getType()->getWithNewBitWidth(bits)) : value;
+}
+
 Value* NestValues::InRow(Value* buffer, llvm::Type* element) {
   Value* at = ReducedPosition();
   if (at->getType()->isVectorTy()) at = b_.CreateExtractElement(at, uint64_t{0});
@@ -352,9 +367,9 @@ Value* NestValues::Compute(int id) {
   switch (node.kind) {
     case Kind::kLoad:
       if (auto it = brought_.find(id); it != brought_.end() && width_ > 1) {
-        llvm::Type* type = ops_.MemoryType(node.type, width_);
+        llvm::Type* type = BufferType(node.type, width_);
         Value* at = InRow(it->second, type->getScalarType());
-        return ops_.FromMemory(node.type, b_.CreateAlignedLoad(type, at, ElementOps::AlignOf(node.type)));
+        return FromBuffer(node.type, b_.CreateAlignedLoad(type, at, llvm::Align(4)));
       }
       return LoadAt(id);
     case Kind::kConstant:
@@ -425,8 +440,8 @@ void NestValues::StoreOutputs(const std::function<bool(const NestOutput&)>& whic
 void NestValues::StoreOutput(size_t i, Value* value) {
   mlir::Type element = nest_.nodes[nest_.outputs[i].node].type;
   if (nest_.beside() && nest_.outputs[i].full && width_ > 1) {
-    Value* lanes = ops_.ToMemory(element, value);
-    b_.CreateAlignedStore(lanes, InRow(to_bring_[i], lanes->getType()->getScalarType()), ElementOps::AlignOf(element));
+    Value* lanes = ToBuffer(value);
+    b_.CreateAlignedStore(lanes, InRow(to_bring_[i], lanes->getType()->getScalarType()), llvm::Align(4));
     return;
   }
   Value* index = Scalar(nest_.outputs[i].full ? nest_.FullIndex() : nest_.RowIndex());

@@ -87,6 +87,10 @@ class NestValues : protected KernelFrame {
   bool IsVector(uint64_t loops) const { return width_ > 1 && nest_.IsVector(loops); }
   void StoreOutputs(const std::function<bool(const NestOutput&)>& which);
   void StoreOutput(size_t output, Value* value);
+  // Elements in a row buffer are in registers' form, of 32 bits at least: narrower ones are turned slowly.
+  llvm::Type* BufferType(mlir::Type element, int width);
+  Value* ToBuffer(Value* value);
+  Value* FromBuffer(mlir::Type element, Value* value);
   // Where the present position's lanes are in a row buffer of so wide elements.
   Value* InRow(Value* buffer, llvm::Type* element);
   Value* Weave(llvm::ArrayRef<Value*> values);  // lane by lane, the first lane of each first
@@ -102,7 +106,7 @@ class NestValues : protected KernelFrame {
   };
   std::vector<Scope> scopes_;
   llvm::DenseMap<int, Value*> scratch_;  // node -> row buffer
-  // Of rows side by side, as they are in memory: of loads, and of each output.
+  // Of rows side by side: of loads, and of each output.
   llvm::DenseMap<int, Value*> brought_;
   std::vector<Value*> to_bring_;
   llvm::DenseMap<int, Slots> accumulators_;  // block kernels: one element for each position of the block
