@@ -121,7 +121,9 @@ void Collected::Collect(const Operator& op, at::ArrayRef<c10::IValue> arguments)
         break;
       case ArgumentKind::kAttribute:
         AddAttribute(value);
-        if (value.isDevice() && value.toDevice().has_index()) MeetDevice(op, value.toDevice().index());
+        if (value.isDevice() && value.toDevice().is_privateuseone() && value.toDevice().has_index()) {
+          MeetDevice(op, value.toDevice().index());
+        }
         break;
     }
   }

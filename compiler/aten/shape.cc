@@ -68,8 +68,6 @@ Lowering Triangle(bool lower) {
   };
 }
 
-Tensor Zeros(AtenCall& c, Ints dims) { return c.emitter().Constant(c.result_dtype(), 0, dims); }
-
 // base with src written at start (step `step`) along `dim`.
 Tensor Place(Tensor base, Tensor src, int64_t dim, int64_t start, int64_t step = 1) {
   Shape starts(base.rank(), 0), steps(base.rank(), 1);

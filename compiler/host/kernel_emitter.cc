@@ -21,7 +21,7 @@ constexpr int64_t kBlock = 4096;              // elements of the innermost kept 
 constexpr int64_t kBlockUnit = 64;            // blocks are multiples of it
 constexpr int64_t kColumnBlock = 512;         // the same where accumulators are kept for each
 constexpr int64_t kTiledBlock = 8;            // no more lines than one set of the L1 cache holds
-constexpr int64_t kSquare = 8;                // is transposed in registers
+constexpr int64_t kSquare = kRowsTurned;      // is transposed in registers
 constexpr int64_t kMostWoven = 4;             // positions of an innermost loop that vectors are woven for
 constexpr int64_t kLeastAround = 8;           // of the loop around it
 constexpr size_t kMostWovenNodes = 64;        // are written for each of its positions
@@ -422,20 +422,13 @@ void Emitter::TurnedSquare(Value* from, Value* top) {
       position_.back() = b_.CreateAdd(from, I64(j));
       r[j] = ops_.Load(node.type, At(pointers_[node.input], node.type, Scalar(node.index)), width_);
     }
-    auto mix = [&](Value* a, Value* b, std::array<int, kSquare> order) { return b_.CreateShuffleVector(a, b, order); };
-    for (int i = 0; i < 8; i += 2) {
-      t[i] = mix(r[i], r[i + 1], {0, 8, 1, 9, 4, 12, 5, 13});
-      t[i + 1] = mix(r[i], r[i + 1], {2, 10, 3, 11, 6, 14, 7, 15});
-    }
-    for (int half = 0; half < 8; half += 4) {
-      for (int i = 0; i < 2; ++i) {
-        r[half + 2 * i] = mix(t[half + i], t[half + i + 2], {0, 1, 8, 9, 4, 5, 12, 13});
-        r[half + 2 * i + 1] = mix(t[half + i], t[half + i + 2], {2, 3, 10, 11, 6, 7, 14, 15});
-      }
-    }
-    for (int i = 0; i < 4; ++i) {
-      t[i] = mix(r[i], r[i + 4], {0, 1, 2, 3, 8, 9, 10, 11});
-      t[i + 4] = mix(r[i], r[i + 4], {4, 5, 6, 7, 12, 13, 14, 15});
+    const auto mix = [&](Value* a, Value* b, std::array<int, kSquare> order) {
+      return b_.CreateShuffleVector(a, b, order);
+    };
+    const Turned upper = Turn({r[0], r[1], r[2], r[3]}), lower = Turn({r[4], r[5], r[6], r[7]});
+    for (int i = 0; i < kTurned; ++i) {
+      t[i] = mix(upper[i], lower[i], {0, 1, 2, 3, 8, 9, 10, 11});
+      t[i + kTurned] = mix(upper[i], lower[i], {4, 5, 6, 7, 12, 13, 14, 15});
     }
     turned.push_back({static_cast<int>(id), t});
   }
@@ -482,7 +475,7 @@ void Emitter::TiledItem(Value* begin, Value* end) {
 }
 
 KernelShape Emitter::Emit() {
-  const double cost = nest_.Cost();
+  const double cost = nest_.Cost();  // of rows as they lie: what lies across them is turned in registers
   ChooseLanes();
   ChooseWidth();
   position_.assign(nest_.loops.size(), I64(0));

@@ -1,8 +1,7 @@
 // The product of a tile, summed in registers. Included by panel_kernels.h for each instruction set
 // (each_instruction_set.h).
 
-constexpr int kTileRows = kLanes == 16 ? 8 : 4, kTileVectors = kLanes == 16 ? 2 : 3;  // 16 registers of sums, or 12
-constexpr int kSteps = kLanes == 16 ? 4 : 2;                                          // of the depth, unrolled
+constexpr int kSteps = kLanes == 16 ? 4 : 2;  // of the depth, unrolled
 
 // c[kRows x kCols] (+)= sum over p of a[i * row_stride + p * depth_stride] * b[p * kCols + j], of as many columns as
 // kVectors registers have; kAddProduct multiplies words. Rows and Columns are the same where strides are known, and so
@@ -10,7 +9,8 @@ constexpr int kSteps = kLanes == 16 ? 4 : 2;                                    
 template <Lanes (*kAddProduct)(Lanes, Lanes, Lanes)>
 struct Tile {
   static constexpr int64_t kLanes = sizeof(Lanes) / sizeof(float);
-  static constexpr int64_t kRows = kTileRows, kCols = kTileVectors * kLanes;
+  static constexpr int64_t kRows = kLanes == 16 ? 8 : 4;          // by
+  static constexpr int64_t kCols = kLanes == 16 ? 32 : 24;        // are 16 registers of sums, or 12
   static constexpr int64_t kDepth = kLanes == 16 ? 512 : 256;     // words of a pass
   static constexpr int64_t kGatheredDepth = kDepth + kDepth / 8;  // the same where B is gathered
 
