@@ -6,6 +6,9 @@
 #include <string_view>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+
 namespace tpu {
 namespace {
 
@@ -59,7 +62,7 @@ std::string UserFrame() {
     if (file == nullptr) {
       PyErr_Clear();
     } else if (IsUsers(std::string_view(file, static_cast<size_t>(length)))) {
-      found = std::string(file, static_cast<size_t>(length)) + ":" + std::to_string(PyFrame_GetLineNumber(frame));
+      found = absl::StrCat(absl::string_view(file, static_cast<size_t>(length)), ":", PyFrame_GetLineNumber(frame));
     }
     Py_DECREF(code);
     PyFrameObject* back = found.empty() ? PyFrame_GetBack(frame) : nullptr;

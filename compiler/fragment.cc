@@ -104,8 +104,18 @@ class Digest {
     Number<uint8_t>(operand.is_scalar);
     Type(operand.type);
   }
-  void Value(const Attribute& attribute) {
+  void Value(const Call& call, const Attribute& attribute) {
     Number<uint8_t>(attribute.index());
+    if (!sizes_) {
+      const auto* number = std::get_if<int64_t>(&attribute);
+      if (number != nullptr && MayBeSize(call, *number)) return Number(kSize);
+      const auto* list = std::get_if<std::vector<int64_t>>(&attribute);
+      if (list != nullptr && MayBeSizes(call, *list)) {
+        Number<uint64_t>(list->size());
+        for (size_t i = 0; i < list->size(); ++i) Number(kSize);
+        return;
+      }
+    }
     std::visit([this](const auto& v) { (*this)(v); }, attribute);
   }
   void operator()(std::monostate) {}
@@ -128,7 +138,7 @@ class Digest {
       Number(a.first);
       Number(a.count);
       Numbers(a.absent);
-      Value(sizes_ ? a.attribute : WithoutSizes(call, a.attribute));
+      Value(call, a.attribute);
     }
     Number<uint64_t>(call.operands.size());
     for (const OperandType& operand : call.operands) Operand(operand);
@@ -154,13 +164,7 @@ class Digest {
   }
 
  private:
-  static Attribute WithoutSizes(const Call& call, Attribute attribute) {
-    if (auto* number = std::get_if<int64_t>(&attribute); number && MayBeSize(call, *number)) *number = INT64_MAX;
-    if (auto* list = std::get_if<std::vector<int64_t>>(&attribute); list && MayBeSizes(call, *list)) {
-      std::fill(list->begin(), list->end(), INT64_MAX);
-    }
-    return attribute;
-  }
+  static constexpr int64_t kSize = INT64_MAX;  // stands for any
 
   const bool sizes_;
   std::string bytes_;
