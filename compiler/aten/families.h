@@ -16,6 +16,7 @@ void RegisterMatmul(Registry& r);
 void RegisterConvolution(Registry& r);
 void RegisterFft(Registry& r);
 void RegisterLinalg(Registry& r);
+void RegisterSmallMatrices(Registry& r);
 void RegisterSort(Registry& r);
 void RegisterShape(Registry& r);
 void RegisterFactory(Registry& r);

@@ -29,6 +29,7 @@ Registry MakeRegistry() {
   RegisterConvolution(r);
   RegisterFft(r);
   RegisterLinalg(r);
+  RegisterSmallMatrices(r);
   RegisterSort(r);
   RegisterShape(r);
   RegisterFactory(r);

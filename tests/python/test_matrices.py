@@ -1,4 +1,5 @@
-"""Factors of matrices and solutions by them: a library's on the embedded device, compiled behind plugins."""
+"""Factors of matrices and solutions by them: a library's on the embedded device, but for small ones, which are
+compiled, as all are behind plugins that are."""
 
 import pytest
 import torch
@@ -48,3 +49,62 @@ def test_what_has_no_factor_is_an_error():
     x[1] = -x[1]
     with pytest.raises(torch.linalg.LinAlgError, match=r"Batch element 1.*not positive-definite"):
         torch.linalg.cholesky(x)
+
+
+def small(rows, *batch):
+    """Matrices of which some need rows exchanged, and as many right sides of two columns."""
+    generator = torch.Generator().manual_seed(rows)
+    x = torch.randn(*batch, rows, rows, generator=generator) + 3 * torch.eye(rows)
+    return x[..., torch.randperm(rows, generator=generator), :], torch.randn(*batch, rows, 2, generator=generator)
+
+
+LU = {
+    "factors": lambda x, b: torch.linalg.lu_factor_ex(x),
+    "inverse": lambda x, b: torch.linalg.inv_ex(x),
+    "inverse, checked": lambda x, b: torch.linalg.inv(x.mT),
+    "determinant": lambda x, b: torch.linalg.det(x),
+    "its sign and logarithm": lambda x, b: torch.linalg.slogdet(x.mT),
+    "solution": lambda x, b: torch.ops.aten._linalg_solve_ex(x, b),
+    "of vectors": lambda x, b: torch.linalg.solve_ex(x, b[..., 0]),
+    "from the right": lambda x, b: torch.linalg.solve_ex(x, b.mT, left=False),
+    "of a batch by one": lambda x, b: torch.linalg.solve_ex(x.flatten(0, -3)[0] if x.dim() > 2 else x, b),
+    "by factors": lambda x, b: [
+        torch.linalg.lu_solve(*torch.linalg.lu_factor(x), b if left else b.mT, left=left, adjoint=adjoint)
+        for left in (True, False)
+        for adjoint in (True, False)
+    ],
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
+@pytest.mark.parametrize("rows", range(1, 5))
+@pytest.mark.parametrize("name", LU)
+def test_small_matrices(name, rows, dtype):
+    arguments = [t.to(dtype) for batch in ((), (2, 3), (37,)) for t in small(rows, *batch)]
+    torch.tpu.reset_metrics()
+    check(lambda *a: [LU[name](x, b) for x, b in zip(a[::2], a[1::2], strict=True)], *arguments)
+    assert not torch.tpu.explain().host_kernels
+
+
+def test_small_matrices_without_an_inverse():
+    """Columns without a pivot, the first row of those with equal elements, and what the factors say of it."""
+    x = torch.tensor([[[0.0, 1], [1, 0]], [[1, 2], [2, 4]], [[0, 0], [0, 3]], [[2, -2], [-2, 3]]])
+    check(lambda x: (*torch.linalg.lu_factor_ex(x), torch.linalg.inv_ex(x).info, torch.linalg.det(x)), x)
+    with pytest.raises(torch.linalg.LinAlgError, match=r"Batch element 1.*singular"):
+        torch.linalg.inv(x.to("tpu"))
+
+
+@pytest.mark.parametrize("name", ["inverse", "determinant", "its sign and logarithm", "solution"])
+def test_gradients_of_small_matrices(name):
+    def gradients(x, b):
+        x, b = x.detach().requires_grad_(), b.detach().requires_grad_()
+        results = [r for r in LU[name](x, b)[:1] if r.requires_grad]
+        return torch.autograd.grad([r.sum() for r in results], (x, b), allow_unused=True, materialize_grads=True)
+
+    torch.tpu.reset_metrics()
+    check(gradients, *small(3, 5))
+    assert not torch.tpu.explain().host_kernels
+
+
+def test_larger_matrices_are_the_librarys():
+    check(lambda a, b: (torch.linalg.inv_ex(a), torch.linalg.solve_ex(a, b)), A, B, rtol=1e-4, atol=1e-5)
