@@ -18,5 +18,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_has_compatible_shallow_copy_type", TORCH_FN(HasCompatibleShallowCopyType));
 }
 
+// Above the Python key, so that __torch_dispatch__ of a subclass is not asked: it isn't for tensors of other devices.
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
+  m.impl("_has_compatible_shallow_copy_type", TORCH_FN(HasCompatibleShallowCopyType));
+}
+
 }  // namespace
 }  // namespace tpu

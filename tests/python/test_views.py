@@ -476,3 +476,27 @@ def test_a_cache_is_written_at_one_position_after_the_other():
     for _ in range(3):
         assert_same(expected, program(cache.clone().to("tpu"), x.to("tpu")), rtol=1e-4, atol=1e-4)
         torch.tpu.wait_for_compiles()
+
+
+def test_a_subclass_is_not_asked_whether_it_may_take_a_parameters_place():
+    asked = []
+
+    class Wrapped(torch.Tensor):
+        @staticmethod
+        def __new__(cls, inner):
+            return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype, device=inner.device)
+
+        def __init__(self, inner):
+            self.inner = inner
+
+        @classmethod
+        def __torch_dispatch__(cls, function, types, arguments=(), named=None):
+            asked.append(function)
+            inner = [a.inner if isinstance(a, Wrapped) else a for a in arguments]
+            return cls(function(*inner, **(named or {})))
+
+    module = torch.nn.Module()
+    module.weight = torch.nn.Parameter(Wrapped(torch.ones(2)), requires_grad=False)
+    module.to("tpu")
+    assert module.weight.device.type == "tpu" and torch.equal(module.weight.inner.cpu(), torch.ones(2))
+    assert torch.ops.aten._has_compatible_shallow_copy_type.default not in asked
