@@ -24,6 +24,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "dispatcher/host_team.h"
+#include "dispatcher/host_widened.h"
 #include "dispatcher/layout.h"
 #include "dispatcher/overlap.h"
 #include "dispatcher/structured.h"
@@ -288,7 +289,7 @@ std::exception_ptr Complaint(const Operator& op, torch::jit::Stack& stack, std::
   std::optional<UnmovedGenerator> unmoved;
   if (DrawsElsewhere(op)) unmoved.emplace();
   try {
-    op.op.callBoxed(stack);
+    CallWidening(op.op, stack);
     ran = true;
     drew = !unmoved || unmoved->WasMoved();
   } catch (const c10::Error& e) {

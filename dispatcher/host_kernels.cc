@@ -33,6 +33,7 @@
 #include "dispatcher/host_products.h"
 #include "dispatcher/host_random.h"
 #include "dispatcher/host_team.h"
+#include "dispatcher/host_widened.h"
 #include "dispatcher/overlap.h"
 #include "dispatcher/streams.h"
 #include "dispatcher/upload.h"
@@ -197,12 +198,12 @@ std::vector<at::Tensor> TakeMutated(const HostKernel& kernel, const std::vector<
 
 // Sums depend on how many threads make them, which an engine that is fixed must not choose by the clock.
 void CallByATen(const HostKernel& kernel, const c10::OperatorHandle& op, torch::jit::Stack& stack) {
-  if (Engine::Get().fixed() || at::get_num_threads() < 2) return op.callBoxed(stack);
+  if (Engine::Get().fixed() || at::get_num_threads() < 2) return CallWidening(op, stack);
   const bool alone = kernel.team.Alone();
   std::optional<HostTeamLimit> limit;
   if (alone) limit.emplace(1);
   const auto start = std::chrono::steady_clock::now();
-  op.callBoxed(stack);
+  CallWidening(op, stack);
   kernel.team.Took(alone, (std::chrono::steady_clock::now() - start) / std::chrono::nanoseconds(1));
 }
 
@@ -484,7 +485,7 @@ void RunNow(const Operator& op, torch::jit::Stack& stack) {
   const torch::jit::Stack host_arguments = host;
   const HostAllocatorScope scope(Engine::Get().device(device));
   torch::jit::Stack results = std::move(host);  // ends before the scope: an opaque tensor (to_mkldnn) frees a raw block
-  op.op.callBoxed(results);
+  CallWidening(op.op, results);
   for (int m : op.mutated) {
     const std::vector<at::Tensor> targets = TensorsOf(arguments[m]), sources = TensorsOf(host_arguments[m]);
     for (size_t i = 0; i < targets.size(); ++i) {

@@ -264,3 +264,41 @@ def test_gradients_that_are_repeated_along_what_they_are_written_to(sizes):
         return whole, torch.ops.aten.select_backward(grad, (4, 2, 3), 0, 2)
 
     check_compiled(program, torch.randn(sizes))
+
+
+# What the CPU has a kernel of f32 for, and none for floats of 16 bits; by name also what the gradient is asked of.
+OF_F32_ALONE = {
+    "averages of a volume": (lambda x: F.avg_pool3d(x, (2, 3, 2), ceil_mode=True), (2, 3, 4, 6, 8)),
+    "antialiased": (resized("bilinear", (7, 9)), IMAGE),
+    "margins": (lambda x: F.multi_margin_loss(x, torch.tensor([1, 0, 3], device=x.device)), (3, 5)),
+    "margins of labels": (
+        lambda x: F.multilabel_margin_loss(x, torch.tensor([[1, 0, -1], [2, -1, -1]], device=x.device)),
+        (2, 3),
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", OF_F32_ALONE)
+def test_floats_of_16_bits_that_the_cpu_has_no_kernel_for(name, dtype):
+    function, dims = OF_F32_ALONE[name]
+    x = torch.randn(dims).to(dtype)
+
+    def run(x):
+        x.requires_grad_()
+        y = function(x)
+        return y.detach(), torch.autograd.grad(y, x, torch.ones_like(y))[0]
+
+    expected = [r.to(dtype) for r in run(x.float())]
+    for _ in range(2):  # op by op at first, then compiled
+        for one, other in zip(expected, run(x.to("tpu")), strict=True):
+            torch.testing.assert_close(other.cpu(), one)
+        torch.tpu.wait_for_compiles()
+
+
+def test_what_a_kernel_of_f32_wrote_is_written_to_the_floats_of_16_bits():
+    x = torch.randn(64, dtype=torch.float16, device="tpu", requires_grad=True)
+    y = F.rrelu(x, 0.1, 0.3, training=True)
+    (slopes,) = torch.autograd.grad(y, x, torch.ones_like(y))
+    assert ((0.1 <= slopes) & (slopes < 0.31) | (slopes == 1)).all()
+    torch.testing.assert_close(y, x * slopes)
