@@ -442,7 +442,7 @@ void FinishCall(Call& call) {
     call.needs_program = backend.CanLower(call);
     call.alone = !call.needs_program;
   }
-  call.held = call.is_view || (WidensBytes(call) && !call.alone);
+  call.held = (call.is_view || WidensBytes(call)) && !call.alone;
 }
 
 }  // namespace tpu

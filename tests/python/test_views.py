@@ -245,6 +245,15 @@ def test_bools_that_are_written_as_bytes():
     check(count, torch.tensor([True, False, True]))
 
 
+def test_bytes_of_many_elements_are_read_beside_other_work(metrics):
+    def doubled_and_bytes(x):
+        y = x * 2
+        return y, (y + 1).view(torch.uint8).clone(), y.sum(0)
+
+    check(doubled_and_bytes, torch.randn(100, 50))
+    assert metrics()["compile_failures"] == 0
+
+
 def test_out_into_a_view():
     def program(x):
         torch.mul(x[:, 0].clone(), 3, out=x[:, 1])
