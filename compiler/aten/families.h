@@ -16,7 +16,6 @@ void RegisterMatmul(Registry& r);
 void RegisterConvolution(Registry& r);
 void RegisterFft(Registry& r);
 void RegisterLinalg(Registry& r);
-void RegisterSmallMatrices(Registry& r);
 void RegisterSort(Registry& r);
 void RegisterShape(Registry& r);
 void RegisterFactory(Registry& r);

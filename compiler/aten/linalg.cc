@@ -1,8 +1,9 @@
-// Factors of matrices and solutions by them, for devices that have them: where host kernels run in place, a library's
-// do.
+// Factors of matrices and solutions by them: of small ones, and of others for devices that have them. Where host
+// kernels run in place, a library's do, and for what has no lowering here.
 #include "compiler/aten/families.h"
 #include "compiler/aten/maths.h"
 #include "compiler/aten/registry.h"
+#include "compiler/aten/small_matrices.h"
 
 namespace tpu::aten {
 namespace {
@@ -29,7 +30,9 @@ Tensor OfBatch(Tensor x, Ints result) {
 
 Tensor Solved(Tensor a, Tensor b, bool upper, bool unit, Ints result) {
   if (a.elements() * b.elements() == 0) return a.emitter().Constant(b.dtype(), 0, result);
-  return ir::TriangularSolve(OfBatch(a, result), OfBatch(b, result), upper, unit);
+  a = OfBatch(a, result);
+  b = OfBatch(b, result);
+  return IsSmall(a) ? SolveSmallTriangular(a, b, upper, unit) : ir::TriangularSolve(a, b, upper, unit);
 }
 
 // By the lower triangular factor.
@@ -44,7 +47,7 @@ Result Cholesky(AtenCall& c) {
   const Tensor x = upper ? Adjoint(c.tensor(0)) : c.tensor(0);
   if (c.boolean(2)) return Result::Decline();
   if (x.elements() == 0) return {x, c.emitter().Constant(DType::kInt32, 0, c.result_dims(1))};
-  const Tensor row = Rows(x), column = Columns(x), factor = ir::Cholesky(x);
+  const Tensor row = Rows(x), column = Columns(x), factor = IsSmall(x) ? SmallCholesky(x) : ir::Cholesky(x);
   const int64_t n = x.size(-1), last = x.rank() - 1;
   const Tensor size = IsComplex(x.dtype()) ? ir::Real(factor) : factor;
   const Tensor fails = IsNan(size) & ir::Eq(row, column);
@@ -79,15 +82,55 @@ Result InverseByFactor(AtenCall& c) {  // (factor, upper)
   return SolvedTwice(c.boolean(1) ? Adjoint(factor) : factor, Eye(factor), factor.dims());
 }
 
+Result LuFactor(AtenCall& c) {  // (A, pivot, check_errors) -> LU, pivots, info
+  const Tensor x = c.tensor(0);
+  if (!IsSmall(x) || !c.boolean(1, true) || c.boolean(2)) return Result::Decline();
+  const SmallLu lu(x);
+  return {lu.factors(), lu.pivots(), lu.info()};
+}
+
+Result LuSolve(AtenCall& c) {  // (LU, pivots, B, left, adjoint)
+  const Tensor factors = c.tensor(0), b = c.tensor(2);
+  if (!IsSmall(factors) || b.elements() == 0) return Result::Decline();
+  return SmallLu(factors, c.tensor(1)).Solve(b, c.boolean(3, true), c.boolean(4));
+}
+
+Result Inverse(AtenCall& c) {  // (A, check_errors) -> the inverse, info
+  const Tensor x = c.tensor(0);
+  if (!IsSmall(x) || c.boolean(1)) return Result::Decline();
+  const SmallLu lu(x);
+  return {lu.Solve(Eye(x), true, false), lu.info()};
+}
+
+Result Solve(AtenCall& c) {  // (A, B, left, check_errors) -> the solution, LU, pivots, info
+  const Tensor a = c.tensor(0), b = c.tensor(1);
+  if (!IsSmall(a) || b.elements() == 0 || c.boolean(3)) return Result::Decline();
+  const bool vectors = b.rank() == 1 || (b.rank() + 1 == a.rank() && Ints(b.dims()) == Ints(a.dims()).drop_back());
+  const SmallLu lu(a);
+  const Tensor solution =
+      lu.Solve(vectors ? ir::Unsqueeze(b, b.rank()) : b, vectors || c.boolean(2, true), /*transposed=*/false);
+  return {ir::Reshape(solution, c.result_dims()), lu.factors(), lu.pivots(), lu.info()};
+}
+
+// Where host kernels run in place, of small matrices alone. `matrix`: which argument is one.
+Lowering OrLibrary(Result (*lowering)(AtenCall&), int matrix) {
+  return [=](AtenCall& c) -> Result {
+    return c.host_kernels() && !IsSmall(c.tensor(matrix)) ? Result::Decline() : lowering(c);
+  };
+}
+
 }  // namespace
 
 void RegisterLinalg(Registry& r) {
-  constexpr unsigned kOfMatrices = kAnyElement | kHostKernelFirst;
-  r.Add("aten::linalg_cholesky_ex", Cholesky, kOfMatrices);
-  r.Add("aten::linalg_solve_triangular", SolveTriangular, kOfMatrices);
-  r.Add("aten::triangular_solve", SolveTriangularOnce, kOfMatrices);
-  r.Add("aten::_cholesky_solve_helper", SolveByFactor, kOfMatrices);
-  r.Add("aten::cholesky_inverse", InverseByFactor, kOfMatrices);
+  r.Add("aten::linalg_cholesky_ex", OrLibrary(Cholesky, 0), kAnyElement);
+  r.Add("aten::linalg_solve_triangular", OrLibrary(SolveTriangular, 0), kAnyElement);
+  r.Add("aten::triangular_solve", OrLibrary(SolveTriangularOnce, 1), kAnyElement);
+  r.Add("aten::_cholesky_solve_helper", OrLibrary(SolveByFactor, 1), kAnyElement);
+  r.Add("aten::cholesky_inverse", OrLibrary(InverseByFactor, 0), kAnyElement);
+  r.Add("aten::linalg_lu_factor_ex", LuFactor);
+  r.Add("aten::linalg_lu_solve", LuSolve);
+  r.Add("aten::linalg_inv_ex", Inverse);
+  r.Add("aten::_linalg_solve_ex", Solve);
 }
 
 }  // namespace tpu::aten

@@ -29,7 +29,6 @@ Registry MakeRegistry() {
   RegisterConvolution(r);
   RegisterFft(r);
   RegisterLinalg(r);
-  RegisterSmallMatrices(r);
   RegisterSort(r);
   RegisterShape(r);
   RegisterFactory(r);

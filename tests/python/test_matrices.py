@@ -58,7 +58,23 @@ def small(rows, *batch):
     return x[..., torch.randperm(rows, generator=generator), :], torch.randn(*batch, rows, 2, generator=generator)
 
 
-LU = {
+def positive(x):
+    return x @ x.mT + torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
+
+
+SMALL = {
+    "cholesky": lambda x, b: (torch.linalg.cholesky(positive(x)), torch.linalg.cholesky_ex(positive(x), upper=True)),
+    "by a cholesky factor": lambda x, b: (
+        torch.cholesky_solve(b, positive(x).tril()),
+        torch.cholesky_solve(b, positive(x).triu(), upper=True),
+        torch.cholesky_inverse(positive(x)),
+    ),
+    "triangular": lambda x, b: [
+        torch.linalg.solve_triangular(positive(x), b if left else b.mT, upper=upper, left=left, unitriangular=unit)
+        for upper in (True, False)
+        for left in (True, False)
+        for unit in (True, False)
+    ],
     "factors": lambda x, b: torch.linalg.lu_factor_ex(x),
     "inverse": lambda x, b: torch.linalg.inv_ex(x),
     "inverse, checked": lambda x, b: torch.linalg.inv(x.mT),
@@ -76,14 +92,28 @@ LU = {
 }
 
 
+def check_compiled(function, *arguments):
+    """Once it is compiled it needs no host kernels."""
+    check(function, *arguments)
+    torch.tpu.reset_metrics()
+    check(function, *arguments)
+    assert not torch.tpu.explain().host_kernels
+
+
 @pytest.mark.parametrize("rows, batch, dtype", [
     (1, (2, 3), torch.float64), (2, (), torch.float32), (3, (37,), torch.float64), (4, (2, 3), torch.float32),
 ])  # fmt: skip
-@pytest.mark.parametrize("name", LU)
+@pytest.mark.parametrize("name", SMALL)
 def test_small_matrices(name, rows, batch, dtype):
-    torch.tpu.reset_metrics()
-    check(LU[name], *[t.to(dtype) for t in small(rows, *batch)])
-    assert not torch.tpu.explain().host_kernels
+    check_compiled(SMALL[name], *[t.to(dtype) for t in small(rows, *batch)])
+
+
+def test_small_matrices_without_a_factor():
+    x = torch.eye(3).repeat(4, 1, 1)
+    x[1, 0, 0], x[2, 1, 1], x[3, 2, :2], x[3, :2, 2] = -1, 0, 2, 2
+    check(lambda x: torch.linalg.cholesky_ex(x).info, x)
+    with pytest.raises(torch.linalg.LinAlgError, match=r"Batch element 1.*not positive-definite"):
+        torch.linalg.cholesky(x.to("tpu"))
 
 
 def test_small_matrices_without_an_inverse():
@@ -94,16 +124,16 @@ def test_small_matrices_without_an_inverse():
         torch.linalg.inv(x.to("tpu"))
 
 
-@pytest.mark.parametrize("name", ["inverse", "determinant", "its sign and logarithm", "solution"])
+@pytest.mark.parametrize(
+    "name", ["cholesky", "triangular", "inverse", "determinant", "its sign and logarithm", "solution"]
+)
 def test_gradients_of_small_matrices(name):
     def gradients(x, b):
         x, b = x.detach().requires_grad_(), b.detach().requires_grad_()
-        results = [r for r in LU[name](x, b)[:1] if r.requires_grad]
+        results = [r for r in SMALL[name](x, b)[:1] if r.requires_grad]
         return torch.autograd.grad([r.sum() for r in results], (x, b), allow_unused=True, materialize_grads=True)
 
-    torch.tpu.reset_metrics()
-    check(gradients, *small(3, 5))
-    assert not torch.tpu.explain().host_kernels
+    check_compiled(gradients, *small(3, 5))
 
 
 def test_larger_matrices_are_the_librarys():
