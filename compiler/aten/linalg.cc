@@ -40,20 +40,24 @@ Tensor SolvedTwice(Tensor factor, Tensor b, Ints result) {
   return Solved(Adjoint(factor), Solved(factor, b, false, false, result), true, false, result);
 }
 
-// (x, upper, check_errors) -> the factor, and 0, or from which row on it is none, counted from 1: what fails may be NaN
-// throughout
+// As SmallCholesky, but that what fails may be NaN throughout.
+std::pair<Tensor, Tensor> WholeCholesky(Tensor x) {
+  const Tensor row = Rows(x), column = Columns(x), factor = ir::Cholesky(x);
+  const int64_t n = x.size(-1), last = x.rank() - 1;
+  const Tensor size = IsComplex(x.dtype()) ? ir::Real(factor) : factor;
+  const Tensor fails = IsNan(size) & ir::Eq(row, column);
+  const Tensor first = ir::Reduce(ir::ReduceKind::min, ir::Select(fails, row + 1, n + 1), {last - 1, last}, false);
+  return {ir::Select(column <= row, factor, Zeros(x)), ir::Select(first > n, 0, first)};
+}
+
+// (x, upper, check_errors) -> the factor, info
 Result Cholesky(AtenCall& c) {
   const bool upper = c.boolean(1);
   const Tensor x = upper ? Adjoint(c.tensor(0)) : c.tensor(0);
   if (c.boolean(2)) return Result::Decline();
   if (x.elements() == 0) return {x, c.emitter().Constant(DType::kInt32, 0, c.result_dims(1))};
-  const Tensor row = Rows(x), column = Columns(x), factor = IsSmall(x) ? SmallCholesky(x) : ir::Cholesky(x);
-  const int64_t n = x.size(-1), last = x.rank() - 1;
-  const Tensor size = IsComplex(x.dtype()) ? ir::Real(factor) : factor;
-  const Tensor fails = IsNan(size) & ir::Eq(row, column);
-  const Tensor first = ir::Reduce(ir::ReduceKind::min, ir::Select(fails, row + 1, n + 1), {last - 1, last}, false);
-  const Tensor lower = ir::Select(column <= row, factor, Zeros(x));
-  return {upper ? Adjoint(lower) : lower, ir::Select(first > n, 0, first)};
+  const auto [lower, info] = IsSmall(x) ? SmallCholesky(x) : WholeCholesky(x);
+  return {upper ? Adjoint(lower) : lower, info};
 }
 
 Result SolveTriangular(AtenCall& c) {  // (a, b, upper, left, unit diagonal)

@@ -34,6 +34,8 @@ Tensor Number(Tensor like, size_t value) {
   return like.emitter().Integer(DType::kInt32, static_cast<int64_t>(value), like.dims());
 }
 
+Tensor OfBatch(Tensor element) { return ir::Reshape(element, Ints(element.dims()).drop_back(2)); }
+
 void ExchangeIf(Tensor holds, Tensor& a, Tensor& b) {
   const Tensor first = ir::Select(holds, b, a);
   b = ir::Select(holds, a, b);
@@ -95,7 +97,7 @@ Tensor SmallLu::pivots() const {
   return ir::Reshape(all, dims);
 }
 
-Tensor SmallLu::info() const { return ir::Reshape(info_, Ints(info_.dims()).drop_back(2)); }
+Tensor SmallLu::info() const { return OfBatch(info_); }
 
 void SmallLu::ExchangeIfPivot(size_t row, Rows& rows) const {
   for (size_t i = row + 1; i < rows.size(); ++i) {
@@ -114,19 +116,22 @@ Tensor SmallLu::Solve(Tensor b, bool left, bool transposed) const {
   return Joined(rows);
 }
 
-Tensor SmallCholesky(Tensor x) {
+std::pair<Tensor, Tensor> SmallCholesky(Tensor x) {
   Elements l = ElementsOf(x);
+  Tensor info = Number(l[0][0], 0);
   for (size_t j = 0; j < l.size(); ++j) {
     for (size_t i = j; i < l.size(); ++i) {
       for (size_t k = 0; k < j; ++k) l[i][j] = l[i][j] - l[i][k] * l[j][k];
-      if (i > j) {
-        l[i][j] = l[i][j] / l[j][j];
-      } else {
-        l[j][j] = ir::Select(ir::Gt(l[j][j], 0), ir::Sqrt(l[j][j]), std::numeric_limits<double>::quiet_NaN());
-      }
+    }
+    const Tensor holds = ir::Gt(l[j][j], 0);
+    info = ir::Select(holds | ir::Gt(info, Number(info, 0)), info, Number(info, j + 1));
+    l[j][j] = ir::Select(holds, ir::Sqrt(l[j][j]), std::numeric_limits<double>::quiet_NaN());
+    for (size_t i = 0; i < l.size(); ++i) {
+      if (i > j) l[i][j] = l[i][j] / l[j][j];
+      if (i < j) l[i][j] = x.emitter().Constant(x.dtype(), 0, l[i][j].dims());
     }
   }
-  return Joined(l);
+  return {Joined(l), OfBatch(info)};
 }
 
 Tensor SolveSmallTriangular(Tensor a, Tensor b, bool upper, bool unit_diagonal) {

@@ -5,6 +5,7 @@
 // rows are exchanged for the largest element of each column, the first of equal ones.
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include "compiler/aten/call.h"
@@ -33,8 +34,8 @@ class SmallLu {
   Tensor info_;                          // likewise
 };
 
-// The lower factor, beside what was above the diagonal; NaN on the diagonal where there is none.
-Tensor SmallCholesky(Tensor x);
+// The lower factor, and [..]: from which row on there is none, counted from 1, and it is NaN; 0 where there is one.
+std::pair<Tensor, Tensor> SmallCholesky(Tensor x);
 // x where A x = b.
 Tensor SolveSmallTriangular(Tensor a, Tensor b, bool upper, bool unit_diagonal);
 

@@ -87,9 +87,6 @@ CASES = {
     "complex bound": lambda d: torch.ones(3, device=d).clamp(1j),
     "steps of flags": lambda d: torch.linspace(0, 1, 5, dtype=torch.bool, device=d),
     "indices of flags": lambda d: torch.tril_indices(3, 3, dtype=torch.bool, device=d),
-    "loss of 16-bit numbers, weights of 32": lambda d: torch.nn.functional.multi_margin_loss(
-        torch.ones(2, 3, dtype=torch.bfloat16, device=d), torch.tensor([0, 2], device=d), weight=torch.ones(3, device=d)
-    ),
     "loss of an integer": lambda d: torch.nn.functional.multilabel_margin_loss(
         torch.tensor(1, device=d), torch.tensor(0, device=d)
     ),

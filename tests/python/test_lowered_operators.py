@@ -296,6 +296,14 @@ def test_floats_of_16_bits_that_the_cpu_has_no_kernel_for(name, dtype):
         torch.tpu.wait_for_compiles()
 
 
+@pytest.mark.skipif(not EMBEDDED, reason="behind plugins what has a lowering is taken where the CPU has no kernel")
+def test_floats_of_several_types_stay_an_error():
+    x, label, weight = torch.ones(2, 3, dtype=torch.bfloat16), torch.tensor([0, 2]), torch.ones(3)
+    for device in ("cpu", "tpu"):
+        with pytest.raises(NotImplementedError, match="not implemented for 'BFloat16'"):
+            F.multi_margin_loss(x.to(device), label.to(device), weight=weight.to(device))
+
+
 def test_what_a_kernel_of_f32_wrote_is_written_to_the_floats_of_16_bits():
     x = torch.randn(64, dtype=torch.float16, device="tpu", requires_grad=True)
     y = F.rrelu(x, 0.1, 0.3, training=True)

@@ -3,7 +3,7 @@ compiled, as all are behind plugins that are."""
 
 import pytest
 import torch
-from helpers import EMBEDDED, check
+from helpers import EMBEDDED, check, check_compiled
 
 A, B = torch.randn(2, 3, 5, 5, generator=torch.Generator().manual_seed(0)).unbind(0)
 A = A + 4 * torch.eye(5)
@@ -90,14 +90,6 @@ SMALL = {
         for adjoint in (True, False)
     ],
 }
-
-
-def check_compiled(function, *arguments):
-    """Once it is compiled it needs no host kernels."""
-    check(function, *arguments)
-    torch.tpu.reset_metrics()
-    check(function, *arguments)
-    assert not torch.tpu.explain().host_kernels
 
 
 @pytest.mark.parametrize("rows, batch, dtype", [
