@@ -256,8 +256,6 @@ void Engine::Launched(const FragmentRef& entry) {
   const bool hot =
       compile_at_once || fixed() || (IsServed(*entry) ? hot_of_family() : uses >= Flags::Get().compile_after);
   if (state == State::kNew) {
-    // What its family serves may never come again: then there is nothing to look for.
-    if (!hot && uses == 1 && IsServed(*entry) && entry->family->ready()) return;
     entry->state.store(State::kLoading, std::memory_order_release);
     pool_->Submit(entry, hot);
   } else if (state == State::kMissing && hot) {
