@@ -214,15 +214,6 @@ bool LibraryRounds() {
   return precision == Precision::BF16 || precision == Precision::TF32;
 }
 
-// Products of f64 are of no precision but their own.
-void WidenF32(torch::jit::Stack& stack) {
-  for (c10::IValue& v : stack) {
-    if (v.isTensor() && v.toTensor().defined() && v.toTensor().scalar_type() == c10::kFloat) {
-      v = v.toTensor().to(c10::kDouble);
-    }
-  }
-}
-
 std::vector<at::Tensor> CallKernel(Device& device, const HostKernel& kernel, const Call& call,
                                    absl::Span<const KernelInput> inputs) {
   if (kernel.seeded && DrawsPhilox(call)) {
@@ -255,7 +246,7 @@ std::vector<at::Tensor> CallKernel(Device& device, const HostKernel& kernel, con
   const std::vector<at::Tensor> mutated =
       TakeMutated(kernel, written, over || AllDonated(call, written, inputs), stack);
   if (!MultiplyOnDevice(device, op, stack) && !ConvolveOnDevice(device, op, stack) && !CallWithLeftOut(op, stack)) {
-    if (widens) WidenF32(stack);
+    if (widens) ConvertTensors(stack, c10::kFloat, c10::kDouble);  // f64 has no precision but its own
     AlignGroups(op, stack);
     CallByATen(kernel, op, stack);
   }

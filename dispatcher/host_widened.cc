@@ -38,9 +38,7 @@ bool IsSlow(const c10::OperatorHandle& op, c10::ScalarType type) {
 // False where there is none for f32 either.
 bool CallInF32(const c10::OperatorHandle& op, torch::jit::Stack& stack, c10::ScalarType type) {
   const torch::jit::Stack narrow = stack;
-  for (c10::IValue& v : stack) {
-    if (HoldsType(v, type)) v = v.toTensor().to(c10::kFloat);
-  }
+  ConvertTensors(stack, type, c10::kFloat);
   const torch::jit::Stack wide = stack;
   try {
     op.callBoxed(stack);
@@ -48,9 +46,7 @@ bool CallInF32(const c10::OperatorHandle& op, torch::jit::Stack& stack, c10::Sca
     stack = narrow;
     return false;
   }
-  for (c10::IValue& v : stack) {
-    if (HoldsType(v, c10::kFloat)) v = v.toTensor().to(type);
-  }
+  ConvertTensors(stack, c10::kFloat, type);
   for (size_t i = 0; i < narrow.size(); ++i) {
     const auto* alias = op.schema().arguments()[i].alias_info();
     if (alias == nullptr || !alias->isWrite() || !HoldsType(narrow[i], type)) continue;
@@ -61,6 +57,12 @@ bool CallInF32(const c10::OperatorHandle& op, torch::jit::Stack& stack, c10::Sca
 }
 
 }  // namespace
+
+void ConvertTensors(torch::jit::Stack& stack, c10::ScalarType from, c10::ScalarType to) {
+  for (c10::IValue& v : stack) {
+    if (HoldsType(v, from)) v = v.toTensor().to(to);
+  }
+}
 
 void CallWidening(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   const std::optional<c10::ScalarType> narrow = NarrowType(stack);

@@ -6,8 +6,12 @@
 #pragma once
 
 #include <ATen/core/stack.h>
+#include <c10/core/ScalarType.h>
 
 namespace tpu {
+
+// The tensors of one type to another.
+void ConvertTensors(torch::jit::Stack& stack, c10::ScalarType from, c10::ScalarType to);
 
 // op.callBoxed, of a stack that holds the operator's arguments alone. Where the CPU has no kernel for what they hold,
 // or a slow one, the same in f32, rounded once.

@@ -86,6 +86,11 @@ Result InverseByFactor(AtenCall& c) {  // (factor, upper)
   return SolvedTwice(c.boolean(1) ? Adjoint(factor) : factor, Eye(factor), factor.dims());
 }
 
+// x where A x = b, or x A = b (not `left`); of the transposed A.
+Tensor SolvedBy(const SmallLu& lu, Tensor b, bool left, bool transposed) {
+  return left ? lu.Solve(b, transposed) : Transposed(lu.Solve(Transposed(b), !transposed));
+}
+
 Result LuFactor(AtenCall& c) {  // (A, pivot, check_errors) -> LU, pivots, info
   const Tensor x = c.tensor(0);
   if (!IsSmall(x) || !c.boolean(1, true) || c.boolean(2)) return Result::Decline();
@@ -96,14 +101,14 @@ Result LuFactor(AtenCall& c) {  // (A, pivot, check_errors) -> LU, pivots, info
 Result LuSolve(AtenCall& c) {  // (LU, pivots, B, left, adjoint)
   const Tensor factors = c.tensor(0), b = c.tensor(2);
   if (!IsSmall(factors) || b.elements() == 0) return Result::Decline();
-  return SmallLu(factors, c.tensor(1)).Solve(b, c.boolean(3, true), c.boolean(4));
+  return SolvedBy(SmallLu(factors, c.tensor(1)), b, c.boolean(3, true), c.boolean(4));
 }
 
 Result Inverse(AtenCall& c) {  // (A, check_errors) -> the inverse, info
   const Tensor x = c.tensor(0);
   if (!IsSmall(x) || c.boolean(1)) return Result::Decline();
   const SmallLu lu(x);
-  return {lu.Solve(Eye(x), true, false), lu.info()};
+  return {lu.Solve(Eye(x), /*transposed=*/false), lu.info()};
 }
 
 Result Solve(AtenCall& c) {  // (A, B, left, check_errors) -> the solution, LU, pivots, info
@@ -112,7 +117,7 @@ Result Solve(AtenCall& c) {  // (A, B, left, check_errors) -> the solution, LU, 
   const bool vectors = b.rank() == 1 || (b.rank() + 1 == a.rank() && Ints(b.dims()) == Ints(a.dims()).drop_back());
   const SmallLu lu(a);
   const Tensor solution =
-      lu.Solve(vectors ? ir::Unsqueeze(b, b.rank()) : b, vectors || c.boolean(2, true), /*transposed=*/false);
+      SolvedBy(lu, vectors ? ir::Unsqueeze(b, b.rank()) : b, vectors || c.boolean(2, true), /*transposed=*/false);
   return {ir::Reshape(solution, c.result_dims()), lu.factors(), lu.pivots(), lu.info()};
 }
 

@@ -34,7 +34,7 @@ Tensor Number(Tensor like, size_t value) {
   return like.emitter().Integer(DType::kInt32, static_cast<int64_t>(value), like.dims());
 }
 
-Tensor OfBatch(Tensor element) { return ir::Reshape(element, Ints(element.dims()).drop_back(2)); }
+Tensor WithoutMatrix(Tensor element) { return ir::Reshape(element, Ints(element.dims()).drop_back(2)); }
 
 void ExchangeIf(Tensor holds, Tensor& a, Tensor& b) {
   const Tensor first = ir::Select(holds, b, a);
@@ -97,7 +97,7 @@ Tensor SmallLu::pivots() const {
   return ir::Reshape(all, dims);
 }
 
-Tensor SmallLu::info() const { return OfBatch(info_); }
+Tensor SmallLu::info() const { return WithoutMatrix(info_); }
 
 void SmallLu::ExchangeIfPivot(size_t row, Rows& rows) const {
   for (size_t i = row + 1; i < rows.size(); ++i) {
@@ -105,9 +105,7 @@ void SmallLu::ExchangeIfPivot(size_t row, Rows& rows) const {
   }
 }
 
-Tensor SmallLu::Solve(Tensor b, bool left, bool transposed) const {
-  const auto turned = [](Tensor x) { return ir::SwapDims(x, x.rank() - 2, x.rank() - 1); };
-  if (!left) return turned(Solve(turned(b), true, !transposed));
+Tensor SmallLu::Solve(Tensor b, bool transposed) const {
   Rows rows = RowsOf(b);
   for (size_t k = 0; k < rows.size() && !transposed; ++k) ExchangeIfPivot(k, rows);
   Substitute(lu_, rows, /*upper=*/false, /*unit=*/!transposed, transposed);
@@ -131,7 +129,7 @@ std::pair<Tensor, Tensor> SmallCholesky(Tensor x) {
       if (i < j) l[i][j] = x.emitter().Constant(x.dtype(), 0, l[i][j].dims());
     }
   }
-  return {Joined(l), OfBatch(info)};
+  return {Joined(l), WithoutMatrix(info)};
 }
 
 Tensor SolveSmallTriangular(Tensor a, Tensor b, bool upper, bool unit_diagonal) {

@@ -23,8 +23,8 @@ class SmallLu {
   Tensor factors() const;  // the unit lower one below the diagonal, the upper one on it and above
   Tensor pivots() const;   // [.., n]: the row that each was exchanged for, counted from 1
   Tensor info() const;     // [..]: the first pivot that is 0, counted from 1; 0 where none is
-  // x where A x = b, or x A = b (not `left`); of the transposed A.
-  Tensor Solve(Tensor b, bool left, bool transposed) const;
+  // x where A x = b, or of the transposed A.
+  Tensor Solve(Tensor b, bool transposed) const;
 
  private:
   void ExchangeIfPivot(size_t row, std::vector<Tensor>& rows) const;
