@@ -83,7 +83,7 @@ struct Range {
 };
 
 // Rows x columns of one matrix of the batch: what a part of the depth gives.
-void MultiplyPart(const GemmStep& g, const void* a, const void* b, void* c, int64_t batch, Range rows, Range cols,
+GemmBlock BlockOf(const GemmStep& g, const void* a, const void* b, void* c, int64_t batch, Range rows, Range cols,
                   Range depth, bool accumulate) {
   const int64_t in_size = static_cast<int64_t>(SizeOf(g.dtype)), out_size = static_cast<int64_t>(SizeOf(g.out_dtype));
   const int64_t at_a = g.offset_a + BatchOffset(g, g.stride_a, batch) +
@@ -91,21 +91,21 @@ void MultiplyPart(const GemmStep& g, const void* a, const void* b, void* c, int6
   const int64_t at_b = g.offset_b + BatchOffset(g, g.stride_b, batch) +
                        (g.trans_b ? cols.begin * g.ldb + depth.begin : depth.begin * g.ldb + cols.begin);
   const int64_t at_c = g.offset_c + BatchOffset(g, g.stride_c, batch) + rows.begin * g.ldc + cols.begin;
-  MultiplyBlock({.dtype = g.dtype,
-                 .out_dtype = g.out_dtype,
-                 .trans_a = g.trans_a,
-                 .trans_b = g.trans_b,
-                 .accumulate = accumulate,
-                 .method = g.method,
-                 .m = rows.size,
-                 .n = cols.size,
-                 .k = depth.size,
-                 .lda = g.lda,
-                 .ldb = g.ldb,
-                 .ldc = g.ldc,
-                 .a = static_cast<const char*>(a) + at_a * in_size,
-                 .b = static_cast<const char*>(b) + at_b * in_size,
-                 .c = static_cast<char*>(c) + at_c * out_size});
+  return {.dtype = g.dtype,
+          .out_dtype = g.out_dtype,
+          .trans_a = g.trans_a,
+          .trans_b = g.trans_b,
+          .accumulate = accumulate,
+          .method = g.method,
+          .m = rows.size,
+          .n = cols.size,
+          .k = depth.size,
+          .lda = g.lda,
+          .ldb = g.ldb,
+          .ldc = g.ldc,
+          .a = static_cast<const char*>(a) + at_a * in_size,
+          .b = static_cast<const char*>(b) + at_b * in_size,
+          .c = static_cast<char*>(c) + at_c * out_size};
 }
 
 // Rows [row, row + rows) x columns [col, col + cols) of one matrix of the batch, less what a triangle saves.
@@ -121,7 +121,18 @@ void RunBlock(const GemmStep& g, const void* a, const void* b, void* c, int64_t 
   if (g.triangle == Triangle::kLhsLower) end = std::min(end, row + rows);
   if (g.triangle == Triangle::kLhsUpper) depth = std::min(end, row);
   if (cols <= 0) return;
-  MultiplyPart(g, a, b, c, batch, {row, rows}, {col, cols}, {depth, end - depth}, g.accumulate);
+  MultiplyBlock(BlockOf(g, a, b, c, batch, {row, rows}, {col, cols}, {depth, end - depth}, g.accumulate));
+}
+
+// Few large matrices, one after the other by all threads.
+bool RunTogether(const GemmStep& g, const void* a, const void* b, void* c) {
+  const int64_t batches = BatchesOf(g);
+  if (g.triangle != Triangle::kNone || batches >= 2 * NumThreads()) return false;
+  for (int64_t batch = 0; batch < batches; ++batch) {
+    const GemmBlock block = BlockOf(g, a, b, c, batch, {0, g.m}, {0, g.n}, {0, g.k}, g.accumulate);
+    if (!PanelsTogether(block)) return false;  // the first, or none: they have one size
+  }
+  return true;
 }
 
 }  // namespace
@@ -138,6 +149,7 @@ int64_t DepthsOf(const GemmStep& step) { return step.k * BatchesOf(step); }
 
 void RunGemm(const GemmStep& g, const void* a, const void* b, void* c) {
   if (g.n == 0 || RowsOf(g) == 0) return;
+  if (RunTogether(g, a, b, c)) return;
   const Cutting cut = Cut(g);
   const int64_t per_batch = cut.row_blocks * cut.col_blocks;
   ParallelFor(cut.batches * per_batch, cut.grain, [&](int64_t begin, int64_t end) {
@@ -168,7 +180,7 @@ void RunGemmDepth(const GemmStep& g, const void* a, const void* b, void* c, int6
   Range rows{0, g.m};
   if (g.triangle == Triangle::kLhsUpper) rows.size = std::min(g.m, last);
   if (g.triangle == Triangle::kLhsLower) rows = {std::min(g.m, depth), g.m - std::min(g.m, depth)};
-  if (rows.size > 0) MultiplyPart(g, a, b, c, batch, rows, {0, g.n}, {depth, end - begin}, true);
+  if (rows.size > 0) MultiplyBlock(BlockOf(g, a, b, c, batch, rows, {0, g.n}, {depth, end - begin}, true));
 }
 
 }  // namespace tpu::host

@@ -1,5 +1,5 @@
-// Runs a GemmStep: splits it over the pool's threads, each of which calls the matrix library single-threaded for its
-// block.
+// Runs a GemmStep: splits it over the pool's threads, each of which computes its blocks alone, by panels or by the
+// single-threaded matrix library.
 //
 // Called by executable.cc, with operands that were checked against their slots, conv.cc and host_device.cc;
 // gemm_block.cc computes one block. Any thread.

@@ -10,7 +10,9 @@
 #include "runtime/host/matrix_library.h"
 #include "runtime/host/panel_kernels.h"
 #include "runtime/host/panel_packing.h"
+#include "runtime/host/parallel.h"
 #include "runtime/host/rounding.h"
+#include "runtime/host/turns.h"
 #include "runtime/machine.h"
 
 namespace tpu::host {
@@ -22,6 +24,9 @@ constexpr int64_t kBlockCols = 576;  // of B, packed: 1.1 MiB
 constexpr int64_t kSumRows = 384;    // of C, whose sums are kept in f32 where C is narrower, by kBlockCols
 constexpr int64_t kMostPacked = kMostDepth * kBlockCols;
 constexpr int64_t kMostRows = 8, kMostCols = 32;
+constexpr int64_t kOwnRows = 128,
+                  kLeastTogether = 8 << 20;          // a thread's, and multiply-adds: of fewer no time is left over
+constexpr int64_t kTakenRows = 32, kGrainRows = 16;  // the least that a thread takes, and a multiple of what it owns
 constexpr int64_t kMostTiled = 4096;  // elements of the depth, of MultiplyTiles: of more, few columns of B fit
 constexpr int64_t kLittleDepth = 128, kHeadRows = 64;  // of products whose few columns are whole vectors
 constexpr int64_t kHalfPanel = 16;
@@ -156,9 +161,14 @@ class Ahead {
   int64_t stride_ = 0, rows_ = 0, row_bytes_ = 0, portion_ = 0, at_ = 0;
 };
 
-// C = (C where `accumulate`) + op(A) op(B). Each pass rounds to Out: more than one only into f32.
+// C = (C where `accumulate`) + op(A) op(B), in stages that are passes of some columns. Each rounds to Out: there is
+// more than one pass only into f32.
+template <typename Kernel>
+int64_t PassesOf(const GemmBlock& g) {
+  return CeilDiv(g.k, Kernel::kElements * Kernel::kDepth);
+}
 template <typename Kernel, typename Out>
-void MultiplyWhole(const GemmBlock& g, Out* c, int64_t ldc, bool accumulate) {
+void MultiplyWhole(const GemmBlock& g, Out* c, int64_t ldc, bool accumulate, Walk walk) {
   using T = typename Kernel::Element;
   constexpr int64_t kRows = Kernel::kRows, kCols = Kernel::kCols;
   constexpr int64_t kElements = Kernel::kElements, kPass = kElements * Kernel::kDepth;
@@ -174,56 +184,56 @@ void MultiplyWhole(const GemmBlock& g, Out* c, int64_t ldc, bool accumulate) {
   const auto left = [&](int64_t row, int64_t p) { return a + (g.trans_a ? p * g.lda + row : row * g.lda + p); };
   const auto right = [&](int64_t p, int64_t col) { return b + (g.trans_b ? col * g.ldb + p : p * g.ldb + col); };
   Ahead next_a, next_b;  // what is packed next
-  for (int64_t col = 0; col < g.n; col += kBlockCols) {
-    const int64_t cols = std::min(kBlockCols, g.n - col);
-    for (int64_t p = 0; p < g.k; p += kPass) {
-      const int64_t depth = std::min(kPass, g.k - p), next_depth = std::min(kPass, g.k - p - depth);
-      const int64_t words = CeilDiv(depth, kElements);
-      const bool add = accumulate || p > 0;
-      for (int64_t row = 0; row < g.m; row += kBlockRows) {
-        const int64_t rows = std::min(kBlockRows, g.m - row), next_rows = std::min(kBlockRows, g.m - row - rows);
-        const int64_t tiles = CeilDiv(rows, kRows);
-        for (int64_t i = in_place ? rows / kRows * kRows : 0; i < rows; i += kRows) {
-          Kernel::PackLeft(left(row + i, p), g.lda, !g.trans_a, depth, std::min(kRows, rows - i), words,
-                           packed_a + i * words);
+  int64_t packed_stage = -1;
+  while (walk.Next()) {
+    const int64_t col = walk.stage() / PassesOf<Kernel>(g) * kBlockCols, cols = std::min(kBlockCols, g.n - col);
+    const int64_t p = walk.stage() % PassesOf<Kernel>(g) * kPass;
+    const int64_t depth = std::min(kPass, g.k - p), next_depth = std::min(kPass, g.k - p - depth);
+    const int64_t words = CeilDiv(depth, kElements);
+    const bool add = accumulate || p > 0, packs = walk.stage() != packed_stage;
+    packed_stage = walk.stage();
+    const int64_t row = walk.row(), rows = walk.rows(), next_rows = walk.rows_after();
+    const int64_t tiles = CeilDiv(rows, kRows);
+    for (int64_t i = in_place ? rows / kRows * kRows : 0; i < rows; i += kRows) {
+      Kernel::PackLeft(left(row + i, p), g.lda, !g.trans_a, depth, std::min(kRows, rows - i), words,
+                       packed_a + i * words);
+    }
+    if (!in_place) {
+      const int64_t calls = tiles * CeilDiv(cols, kCols);
+      next_a = next_rows > 0
+                   ? Ahead(left(row + rows, p), g.lda, g.trans_a, next_rows, depth, calls)
+                   : Ahead(left(walk.first_row(), p + depth), g.lda, g.trans_a, walk.first_rows(), next_depth, calls);
+    }
+    float* panel = packed_b;
+    for (int64_t j = 0, width = 0; j < cols; j += width, panel += kCols * words) {
+      width = PanelWidth<Kernel>(cols - j);
+      const int64_t next_width = std::min(kCols, cols - j - width);
+      const auto by_rows = ByVectors<Kernel>::Rows(width), packed = ByVectors<Kernel>::Packed(width);
+      if (packs) Pack<kCols, kElements>(right(p, col + j), g.ldb, g.trans_b, depth, width, words, panel);
+      if (packs && next_width > 0) {
+        next_b = Ahead(right(p, col + j + width), g.ldb, g.trans_b, depth, next_width, tiles);
+      } else if (next_rows == 0 && next_width == 0) {
+        next_b = Ahead(right(p + depth, col), g.ldb, g.trans_b, next_depth, std::min(kCols, cols), tiles);
+      }
+      for (int64_t i = 0; i < rows; i += kRows) {
+        next_a.Fetch();
+        next_b.Fetch();
+        Out* const to = c + (row + i) * ldc + col + j;
+        const int64_t height = std::min(kRows, rows - i);
+        const bool summed_in_place = std::is_same_v<Out, float> && height == kRows && width % Kernel::kLanes == 0;
+        float* const tile = summed_in_place ? reinterpret_cast<float*>(to) : edge;
+        const int64_t stride = summed_in_place ? ldc : kCols;
+        const bool sum = summed_in_place && add;
+        if (in_place && height == kRows) {
+          const float* const rows_of_a = reinterpret_cast<const float*>(left(row + i, p));
+          by_rows(words, rows_of_a, g.lda / kElements, panel, tile, stride, sum);
+        } else {
+          packed(words, packed_a + i * words, kRows, panel, tile, stride, sum);
         }
-        if (!in_place) {
-          const int64_t calls = tiles * CeilDiv(cols, kCols);
-          next_a = next_rows > 0
-                       ? Ahead(left(row + rows, p), g.lda, g.trans_a, next_rows, depth, calls)
-                       : Ahead(left(0, p + depth), g.lda, g.trans_a, std::min(kBlockRows, g.m), next_depth, calls);
-        }
-        float* panel = packed_b;
-        for (int64_t j = 0, width = 0; j < cols; j += width, panel += kCols * words) {
-          width = PanelWidth<Kernel>(cols - j);
-          const int64_t next_width = std::min(kCols, cols - j - width);
-          const auto by_rows = ByVectors<Kernel>::Rows(width), packed = ByVectors<Kernel>::Packed(width);
-          if (row == 0) Pack<kCols, kElements>(right(p, col + j), g.ldb, g.trans_b, depth, width, words, panel);
-          if (row == 0 && next_width > 0) {
-            next_b = Ahead(right(p, col + j + width), g.ldb, g.trans_b, depth, next_width, tiles);
-          } else if (next_rows == 0 && next_width == 0) {
-            next_b = Ahead(right(p + depth, col), g.ldb, g.trans_b, next_depth, std::min(kCols, cols), tiles);
-          }
-          for (int64_t i = 0; i < rows; i += kRows) {
-            next_a.Fetch();
-            next_b.Fetch();
-            Out* const to = c + (row + i) * ldc + col + j;
-            const int64_t height = std::min(kRows, rows - i);
-            const bool summed_in_place = std::is_same_v<Out, float> && height == kRows && width % Kernel::kLanes == 0;
-            float* const tile = summed_in_place ? reinterpret_cast<float*>(to) : edge;
-            const int64_t stride = summed_in_place ? ldc : kCols;
-            const bool sum = summed_in_place && add;
-            if (in_place && height == kRows) {
-              const float* const rows_of_a = reinterpret_cast<const float*>(left(row + i, p));
-              by_rows(words, rows_of_a, g.lda / kElements, panel, tile, stride, sum);
-            } else {
-              packed(words, packed_a + i * words, kRows, panel, tile, stride, sum);
-            }
-            if (!summed_in_place) Kernel::Put(edge, kCols, height, width, to, ldc, add);
-          }
-        }
+        if (!summed_in_place) Kernel::Put(edge, kCols, height, width, to, ldc, add);
       }
     }
+    walk.Done();
   }
 }
 
@@ -288,28 +298,51 @@ void MultiplyBy(const GemmBlock& g, Out* c, int64_t ldc, bool accumulate) {
   if constexpr (std::is_same_v<Kernel, AmxBlock>) {
     MultiplyTiles(g, c, ldc, accumulate);
   } else {
-    MultiplyWhole<Kernel>(g, c, ldc, accumulate);
+    const int64_t stages = CeilDiv(g.n, kBlockCols) * PassesOf<Kernel>(g);
+    MultiplyWhole<Kernel>(g, c, ldc, accumulate, Walk(g.m, kBlockRows, stages));
   }
 }
 
-// Of 16-bit floats, rounded once: what takes several passes is summed in f32.
+// Into 16-bit floats, rounded once: several passes are summed in f32. A stage has kBlockCols columns.
+template <typename Kernel>
+void MultiplySums(const GemmBlock& g, Walk walk) {
+  using T = typename Kernel::Element;
+  thread_local std::vector<float> sums(kSumRows * kBlockCols);
+  while (walk.Next()) {
+    const int64_t row = walk.row(), col = walk.stage() * kBlockCols;
+    GemmBlock part = g;
+    part.n = std::min(kBlockCols, g.n - col), part.m = walk.rows();
+    part.a = static_cast<const T*>(g.a) + row * (g.trans_a ? 1 : g.lda);
+    part.b = static_cast<const T*>(g.b) + col * (g.trans_b ? g.ldb : 1);
+    MultiplyBy<Kernel>(part, sums.data(), part.n, false);
+    Kernel::Put(sums.data(), part.n, part.m, part.n, static_cast<T*>(g.c) + row * g.ldc + col, g.ldc, g.accumulate);
+    walk.Done();
+  }
+}
+
 template <typename Kernel>
 void MultiplyNarrow(const GemmBlock& g) {
   using T = typename Kernel::Element;
   constexpr int64_t kOnce = std::is_same_v<Kernel, AmxBlock> ? kMostTiled : Kernel::kElements * Kernel::kDepth;
   if (g.out_dtype == DType::kFloat32) return MultiplyBy<Kernel>(g, static_cast<float*>(g.c), g.ldc, g.accumulate);
   if (g.k <= kOnce) return MultiplyBy<Kernel>(g, static_cast<T*>(g.c), g.ldc, g.accumulate);
-  thread_local std::vector<float> sums(kSumRows * kBlockCols);
-  for (int64_t col = 0; col < g.n; col += kBlockCols) {
-    for (int64_t row = 0; row < g.m; row += kSumRows) {
-      GemmBlock part = g;
-      part.n = std::min(kBlockCols, g.n - col), part.m = std::min(kSumRows, g.m - row);
-      part.a = static_cast<const T*>(g.a) + row * (g.trans_a ? 1 : g.lda);
-      part.b = static_cast<const T*>(g.b) + col * (g.trans_b ? g.ldb : 1);
-      MultiplyBy<Kernel>(part, sums.data(), part.n, false);
-      Kernel::Put(sums.data(), part.n, part.m, part.n, static_cast<T*>(g.c) + row * g.ldc + col, g.ldc, g.accumulate);
-    }
-  }
+  MultiplySums<Kernel>(g, Walk(g.m, kSumRows, CeilDiv(g.n, kBlockCols)));
+}
+
+template <typename Kernel>
+void MultiplyTogether(const GemmBlock& g) {
+  using T = typename Kernel::Element;
+  const int64_t threads = NumThreads(), groups = CeilDiv(g.n, kBlockCols);
+  const bool sums = g.out_dtype != DType::kFloat32 && g.k > Kernel::kElements * Kernel::kDepth;
+  const int64_t block_rows = std::clamp(RoundUp(g.m / threads / 2, kGrainRows), kTakenRows, kBlockRows);
+  Turns turns(g.m, block_rows, kGrainRows, sums ? groups : groups * PassesOf<Kernel>(g), threads);
+  ParallelFor(threads, 1, [&](int64_t thread, int64_t) {
+    const Walk walk(turns, thread);
+    if (sums) return MultiplySums<Kernel>(g, walk);
+    if (g.out_dtype == DType::kFloat32)
+      return MultiplyWhole<Kernel>(g, static_cast<float*>(g.c), g.ldc, g.accumulate, walk);
+    MultiplyWhole<Kernel>(g, static_cast<T*>(g.c), g.ldc, g.accumulate, walk);
+  });
 }
 
 // Where the words of a packed panel's depth begin.
@@ -465,7 +498,11 @@ void TransposePanel(const float* from, int64_t stride, int64_t rows, int64_t col
   TransposeBlock(from, stride, rows, cols, to, to_stride);
 }
 
-bool PanelBlock(const GemmBlock& g) {
+namespace {
+
+// multiply(Kernel()) for the kernel by which panels serve the block, where they do.
+template <typename Multiply>
+bool ByKernel(const GemmBlock& g, const Multiply& multiply) {
   if (g.method == Method::kLibrary) return false;
   const Instructions& usable = UsableInstructions();
   // Panels that are half empty cost as much as full ones, which is still less than what it takes to widen and narrow a
@@ -478,31 +515,45 @@ bool PanelBlock(const GemmBlock& g) {
                        (g.out_dtype == DType::kFloat32 || g.k >= kMostCols);
   const bool full = many || vectors;
   const bool tiles = g.m >= AmxBlock::kRows && (g.k >= kMostCols || g.out_dtype == DType::kBFloat16);
-  if (g.dtype == DType::kBFloat16 && usable.amx_bf16 && (full || tiles)) {
-    MultiplyNarrow<AmxBlock>(g);
-    return true;
-  }
+  if (g.dtype == DType::kBFloat16 && usable.amx_bf16 && (full || tiles)) return multiply(AmxBlock());
   if (!full) return false;
-  if (g.dtype == DType::kBFloat16 && usable.avx512_bf16) {
-    MultiplyNarrow<PairsBlock>(g);
-    return true;
-  }
+  if (g.dtype == DType::kBFloat16 && usable.avx512_bf16) return multiply(PairsBlock());
   if (g.method == Method::kPanels ? !usable.avx2 : !PanelsFirst()) return false;
-  if (g.dtype == DType::kFloat32) {
-    const auto multiply =
-        usable.avx512 ? MultiplyWhole<Avx512Block<float>, float> : MultiplyWhole<Avx2Block<float>, float>;
-    multiply(g, static_cast<float*>(g.c), g.ldc, g.accumulate);
-    return true;
+  const auto widened = [&]<typename T>(T) {
+    return usable.avx512 ? multiply(Avx512Block<T>()) : multiply(Avx2Block<T>());
+  };
+  switch (g.dtype) {
+    case DType::kFloat32:
+      return widened(float());
+    case DType::kBFloat16:
+      return widened(BFloat16());
+    case DType::kFloat16:
+      return widened(_Float16());
+    default:
+      return false;
   }
-  if (g.dtype == DType::kBFloat16) {
-    usable.avx512 ? MultiplyNarrow<Avx512Block<BFloat16>>(g) : MultiplyNarrow<Avx2Block<BFloat16>>(g);
+}
+
+}  // namespace
+
+bool PanelBlock(const GemmBlock& g) {
+  return ByKernel(g, [&]<typename Kernel>(Kernel) {
+    MultiplyNarrow<Kernel>(g);
     return true;
-  }
-  if (g.dtype == DType::kFloat16) {
-    usable.avx512 ? MultiplyNarrow<Avx512Block<_Float16>>(g) : MultiplyNarrow<Avx2Block<_Float16>>(g);
-    return true;
-  }
-  return false;
+  });
+}
+
+bool PanelsTogether(const GemmBlock& g) {
+  const int64_t threads = NumThreads();
+  if (threads == 1 || g.m < kOwnRows * threads || g.m * g.n * g.k < kLeastTogether) return false;
+  return ByKernel(g, [&]<typename Kernel>(Kernel) {
+    if constexpr (std::is_same_v<Kernel, AmxBlock>) {
+      return false;
+    } else {
+      MultiplyTogether<Kernel>(g);
+      return true;
+    }
+  });
 }
 
 }  // namespace tpu::host

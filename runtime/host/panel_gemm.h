@@ -1,5 +1,6 @@
-// Products on one thread by panels: operands are packed into panels of a few rows and columns, and tiles of the result
-// are summed in registers (Goto, van de Geijn: Anatomy of High-Performance Matrix Multiplication, 2008).
+// Products by panels, on one thread but for PanelsTogether: operands are packed into panels of a few rows and columns,
+// and tiles of the result are summed in registers (Goto, van de Geijn: Anatomy of High-Performance Matrix
+// Multiplication, 2008).
 //
 // Called by gemm.cc, gemm_block.cc, conv*.cc and host_device.cc. They need AVX2 and FMA, and use AVX-512, AVX512-BF16
 // and AMX where they are.
@@ -27,6 +28,9 @@ bool PanelsFirst();
 
 // Computes the block and returns true, or returns false where this is not the better way, or not the block's method.
 bool PanelBlock(const GemmBlock& block);
+
+// The same of a large block by all threads in turns (turns.h): who is slower computes less of it.
+bool PanelsTogether(const GemmBlock& block);
 
 // C(i, j) (+)= sum over p of A(i, p) * B(p, j), where A(i, p) = a[i * lda + depths[p]], B(p, j) = b[rows[p] + cols[j]]
 // and C(i, j) = c[i * ldc + c_cols[j]], all in words: an f32, or (`dtype`) a pair of bf16 that is multiplied by a pair;

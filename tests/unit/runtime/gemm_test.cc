@@ -187,6 +187,22 @@ TEST(Gemm, FewRows) {
   }
 }
 
+// Some columns more than are packed at once, several passes, and no row a whole block's last.
+TEST(Gemm, ThreadsTakeLargeProductsInTurns) {
+  for (int flags = 0; flags < 4; ++flags) {
+    GemmStep g{.trans_a = (flags & 1) != 0, .trans_b = (flags & 2) != 0, .accumulate = flags == 1 || flags == 2};
+    g.m = 395, g.n = 610, g.k = 301;
+    Compare<float>(g);
+    Compare<Half, float>(g);
+    g.k = 1101;
+    Compare<Half>(g);
+    Compare<_Float16>(g);
+    g.batch = {2};
+    g.n = 40, g.k = 600;
+    Compare<float>(g);
+  }
+}
+
 // Several passes and blocks in every direction, none of them full at its end.
 void CompareLargerThanABlock(bool accumulate) {
   for (int flags = 0; flags < 4; ++flags) {

@@ -1,0 +1,112 @@
+// How threads share work on rows that is done in stages, such as a product whose depth and columns are taken in passes:
+// each has rows of its own, which it goes through stage by stage, block by block, as if it were alone; who has none
+// left takes blocks from the ends of the others'. So all end at about the same time, though some lose their cores for a
+// while.
+//
+// Used by panel_gemm.cc. One Turns for all threads, a Walk for each.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include "runtime/host/rounding.h"
+
+namespace tpu::host {
+
+class Turns {
+ public:
+  // The last thread's rows are no more than the others', which are a multiple of `grain`.
+  Turns(int64_t rows, int64_t block_rows, int64_t grain, int64_t stages, int64_t threads)
+      : rows_(rows),
+        block_rows_(block_rows),
+        stages_(stages),
+        own_rows_(RoundUp(CeilDiv(rows, threads), grain)),
+        owners_(CeilDiv(rows, own_rows_)),
+        left_(static_cast<size_t>(owners_ * stages)),
+        stages_done_(static_cast<size_t>(owners_ * CeilDiv(own_rows_, block_rows))) {
+    for (int64_t i = 0; i < owners_ * stages; ++i) {
+      const int64_t own = std::min(own_rows_, rows - i / stages * own_rows_);
+      left_[static_cast<size_t>(i)] = static_cast<uint64_t>(CeilDiv(own, block_rows)) << 32;
+    }
+  }
+
+ private:
+  friend class Walk;
+
+  // A block of the stage that no thread has taken yet, or -1: the first or last of this owner's.
+  int64_t Take(int64_t owner, int64_t stage, bool first) {
+    std::atomic<uint64_t>& left = left_[static_cast<size_t>(owner * stages_ + stage)];
+    uint64_t range = left.load(std::memory_order_relaxed);
+    for (;;) {
+      const uint64_t begin = range & 0xffffffff, end = range >> 32;
+      if (begin == end) return -1;
+      const uint64_t rest = first ? range + 1 : range - (uint64_t{1} << 32);
+      if (left.compare_exchange_weak(range, rest, std::memory_order_relaxed)) {
+        return static_cast<int64_t>(first ? begin : end - 1);
+      }
+    }
+  }
+  std::atomic<int64_t>& StagesDone(int64_t owner, int64_t block) {
+    return stages_done_[static_cast<size_t>(owner * CeilDiv(own_rows_, block_rows_) + block)];
+  }
+
+  const int64_t rows_, block_rows_, stages_, own_rows_, owners_;
+  std::vector<std::atomic<uint64_t>> left_;  // of an owner's stage: the first block, and the end of the last
+  std::vector<std::atomic<int64_t>> stages_done_;
+};
+
+// One thread's way through its blocks: those of `turns`, or all.
+class Walk {
+ public:
+  Walk(int64_t rows, int64_t block_rows, int64_t stages)
+      : block_rows_(block_rows), stages_(stages), row_(-block_rows), end_(rows) {}
+  Walk(Turns& turns, int64_t thread)
+      : block_rows_(turns.block_rows_), stages_(turns.stages_), turns_(&turns), thread_(thread) {}
+
+  // The next block, until there is none. Its rows have gone through all stages before.
+  bool Next() {
+    if (turns_ != nullptr) return NextTurn();
+    row_ += block_rows_;
+    if (row_ >= end_) row_ = 0, ++stage_;
+    return stage_ < stages_;
+  }
+  // To be called when the block is computed.
+  void Done() {
+    if (turns_ != nullptr) turns_->StagesDone(owner_, block_).store(stage_ + 1, std::memory_order_release);
+  }
+  int64_t stage() const { return stage_; }
+  int64_t row() const { return row_; }
+  int64_t rows() const { return std::min(block_rows_, end_ - row_); }
+  // The rows that follow in the same stage, and the first ones of the next.
+  int64_t rows_after() const { return std::min(block_rows_, end_ - row_ - rows()); }
+  int64_t first_row() const { return first_row_; }
+  int64_t first_rows() const { return std::min(block_rows_, end_ - first_row_); }
+
+ private:
+  bool NextTurn() {
+    for (; others_ < turns_->owners_; ++others_, stage_ = 0) {
+      owner_ = (thread_ + others_) % turns_->owners_;
+      for (; stage_ < stages_; ++stage_) {
+        block_ = turns_->Take(owner_, stage_, others_ == 0);
+        if (block_ < 0) continue;
+        while (turns_->StagesDone(owner_, block_).load(std::memory_order_acquire) < stage_) std::this_thread::yield();
+        first_row_ = owner_ * turns_->own_rows_;
+        row_ = first_row_ + block_ * block_rows_;
+        end_ = std::min(turns_->rows_, first_row_ + turns_->own_rows_);
+        return true;
+      }
+    }
+    return false;
+  }
+
+  const int64_t block_rows_, stages_;
+  Turns* const turns_ = nullptr;
+  const int64_t thread_ = 0;
+  int64_t others_ = 0, owner_ = 0, block_ = 0;  // of turns
+  int64_t stage_ = 0, row_ = 0, first_row_ = 0, end_ = 0;
+};
+
+}  // namespace tpu::host
