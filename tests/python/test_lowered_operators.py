@@ -296,7 +296,6 @@ def test_floats_of_16_bits_that_the_cpu_has_no_kernel_for(name, dtype):
         torch.tpu.wait_for_compiles()
 
 
-@pytest.mark.skipif(not EMBEDDED, reason="behind plugins what has a lowering is taken where the CPU has no kernel")
 def test_floats_of_several_types_stay_an_error():
     x, label, weight = torch.ones(2, 3, dtype=torch.bfloat16), torch.tensor([0, 2]), torch.ones(3)
     for device in ("cpu", "tpu"):
