@@ -212,13 +212,14 @@ void Collected::AddTensor(const Operator& op, const at::Tensor& tensor, bool in_
   layouts.push_back(layout);
 }
 
-// A 0-dim CPU tensor is a number; CPU indices are copied here, as on other devices.
+// A 0-dim CPU tensor is a number, unless it is to be written; CPU indices are copied here, as on other devices.
 void Collected::AddHostTensor(const Operator& op, const at::Tensor& tensor, bool in_list) {
   if (in_list && tensor.device().is_cpu() && c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/true)) {
     AddTemporary(op, Upload(tensor, DeviceSoFar()), in_list);
     return;
   }
-  TORCH_CHECK(tensor.device().is_cpu() && tensor.dim() == 0 && !in_list,
+  const bool written = operands.empty() && op.Writes(0);
+  TORCH_CHECK(tensor.device().is_cpu() && tensor.dim() == 0 && !in_list && !written,
               "Expected all tensors to be on the same device, but found at least two devices, tpu:", int{DeviceSoFar()},
               " and ", tensor.device().str(), "! (when checking arguments of ", op.name, ")");
   ScalarSpec spec;

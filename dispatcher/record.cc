@@ -250,6 +250,21 @@ void RecordFill(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   stack->emplace_back(std::move(self));
 }
 
+// index_put: into a tensor of the CPU goes a number that is held here, too, as from every device.
+class PutRecorder final : public c10::OperatorKernel {
+ public:
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+    const at::Tensor& self = torch::jit::peek(*stack, 0, 4).toTensor();
+    c10::IValue& value = torch::jit::peek(*stack, 2, 4);
+    if (!self.is_cpu() || value.toTensor().is_cpu() || value.toTensor().dim() != 0) return record_(op, keys, stack);
+    value = value.toTensor().cpu();
+    op.callBoxed(stack);
+  }
+
+ private:
+  Recorder record_;
+};
+
 // PyTorch's own kernel stays: composites for autograd (but for lowered ones that the CPU has a kernel for, which have a
 // derivative of their own); views; and what moves between devices (factories, conversions, copies), which kernels.cc
 // serves.
@@ -317,6 +332,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("mode.values", torch::CppFunction::makeFromBoxedFunction<&RecordFallback>());
   m.impl("histc", torch::CppFunction::makeFromBoxedFunction<&RecordHistogram>());
   m.impl("fill_.Tensor", torch::CppFunction::makeFromBoxedFunction<&RecordFill>());
+  m.impl("index_put", torch::CppFunction::makeFromBoxedFunctor(std::make_unique<PutRecorder>()));
+  m.impl("index_put_", torch::CppFunction::makeFromBoxedFunctor(std::make_unique<PutRecorder>()));
 }
 
 }  // namespace tpu

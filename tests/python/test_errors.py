@@ -320,6 +320,35 @@ def test_a_number_on_the_device_fills_tensors_of_the_cpu():
         x.fill_(number.reshape(1))
 
 
+def test_a_number_on_the_device_is_put_among_elements_of_the_cpu():
+    x, number = torch.zeros(4), torch.tensor(2.5, device="tpu", requires_grad=True)
+    x[torch.tensor([0, 2])] = number
+    x[torch.tensor([False, True, False, False])] = number * 2
+    assert x.is_cpu and x.tolist() == [2.5, 5.0, 2.5, 0.0]
+    x.sum().backward()
+    assert number.grad.item() == 4
+    with pytest.raises(RuntimeError, match="on the same device"):
+        x.index_put_((torch.tensor([0, 2], device="tpu"),), number)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda x, y: x.add_(y),
+        lambda x, y: x.addcmul_(y, y),
+        lambda x, y: x.lerp_(y, 0.5),
+        lambda x, y: x.random_(generator=torch.Generator(device="tpu")),
+        lambda x, y: x.normal_(generator=torch.Generator(device="tpu")),
+    ],
+    ids=["add", "addcmul", "lerp", "random", "normal"],
+)
+def test_a_number_of_the_cpu_is_not_written_on_the_device(write):
+    x, y = torch.tensor(1.0), torch.tensor(2.0, device="tpu")
+    with pytest.raises(RuntimeError, match=r"on the same device.* tpu:0 and cpu"):
+        write(x, y)
+    assert x.item() == 1 and y.item() == 2
+
+
 def test_invalid_device():
     with pytest.raises(RuntimeError, match=r"ordinal"):
         torch.ones(1, device="tpu:99")
