@@ -128,6 +128,9 @@ void CopyOnDevice(const at::Tensor& source, const at::Tensor& destination) {
   const bool formats = from->type.dtype == DType::kOpaque8 || to->type.dtype == DType::kOpaque8;
   TORCH_CHECK_NOT_IMPLEMENTED(!formats || from->scalar_type == to->scalar_type, "tpu: no conversion from ",
                               from->scalar_type, " to ", to->scalar_type);
+  if (source.is_complex() && !destination.is_complex()) {
+    TORCH_WARN_ONCE("Casting complex values to real discards the imaginary part");
+  }
   ValueRef value = ReadValue(*source.unsafeGetTensorImpl());
   if (from->type != to->type) {
     const Operand operand{value.get(), 0};

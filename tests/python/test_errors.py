@@ -4,7 +4,7 @@ import warnings
 
 import pytest
 import torch
-from helpers import compiled
+from helpers import compiled, run_python
 
 
 def error_of(function, device):
@@ -461,6 +461,29 @@ def test_an_out_tensor_that_is_resized_is_warned_of_as_on_the_cpu():
             torch.add(torch.ones(3, 5, device=device), 1, out=torch.ones(3, 4, device=device))
         heard[device] = [str(w.message) for w in caught]
     assert heard["tpu"] == heard["cpu"]
+
+
+def test_what_kernels_warn_of_is_said_at_the_call():
+    process = run_python(
+        """
+        import warnings, torch
+        for calls in (
+            lambda d: torch.ones(1, device=d).std(),
+            lambda d: torch.tensor([1 + 2j], device=d).float(),
+        ):
+            heard = {}
+            for device in ("cpu", "tpu"):
+                torch.set_warn_always(True)
+                with warnings.catch_warnings(record=True) as caught:
+                    warnings.simplefilter("always")
+                    x = calls(device)
+                x.cpu()
+                heard[device] = [str(w.message).split(" (Triggered")[0] for w in caught]
+            assert heard["tpu"] == heard["cpu"] and len(heard["tpu"]) == 1, heard
+        """,
+        {"TORCH_TPU_COMPILE_AFTER": "1000000"},
+    )
+    assert "Warning" not in process.stderr
 
 
 @pytest.mark.parametrize("fill", [torch.arange, torch.linspace], ids=["arange", "linspace"])
