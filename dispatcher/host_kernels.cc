@@ -294,7 +294,7 @@ const at::ThreadLocalState& FreshThreadState() {
   return state;
 }
 
-// What a kernel warns of it has warned of at the call (host_check.cc), where Python's filters hold.
+// What PyTorch's kernels warn of they have warned of at the call (host_check.cc), where Python's filters hold.
 class Silence final : public c10::WarningHandler {
  public:
   void process(const c10::Warning&) override {}
@@ -306,7 +306,8 @@ absl::Status RunCall(Device& device, const Call& call, absl::Span<const KernelIn
                      absl::Span<BufferRef> outputs) {
   HostAllocatorScope scope(device);
   Silence silence;
-  const c10::WarningUtils::WarningHandlerGuard silent(&silence);
+  std::optional<c10::WarningUtils::WarningHandlerGuard> silent;
+  if (call.op.starts_with("aten::") || call.op.starts_with("tpu::")) silent.emplace(&silence);
   std::optional<at::ThreadLocalStateGuard> as_on_the_streams_thread;
   if (Stream::RunningClaimed()) {
     as_on_the_streams_thread.emplace(FreshThreadState());

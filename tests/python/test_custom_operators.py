@@ -220,7 +220,10 @@ def test_what_is_queued_fails_when_its_library_ends():
     x = torch.arange(3.0, device="tpu")
     read = operator(x)
     assert read.tolist() == [7.0, 8.0, 9.0]
-    queued = operator(x * 2)
+    busy = torch.eye(700, device="tpu")
+    for _ in range(20):  # for longer than it takes to end the library
+        busy = busy @ busy
+    queued = operator(busy[0])
     library._destroy()
     with pytest.raises(RuntimeError, match="the library of test_custom_operators_anew::operator ended"):
         queued.tolist()
