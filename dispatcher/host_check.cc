@@ -524,17 +524,14 @@ bool HasHostKernel(const Operator& op) { return op.op.hasComputedKernelForDispat
 
 bool OfLibrary(const Operator& op) { return op.op.schema().getNamespace() != "aten"; }
 
-// Of floats of one type the CPU lacks some kernels that other devices have; of other types, what has no meaning (products
-// of flags, a loss of bf16 by weights of f32).
+// Of floats of one type the CPU lacks some kernels that other devices have; of other types, what has no meaning.
 bool TakesFloats(const Call& call) {
   bool tensors = false;
   std::optional<DType> floats;
   for (const auto& operand : call.operands) {
-    if (operand.is_scalar) continue;
-    tensors = true;
-    if (!IsFloat(operand.type.dtype)) continue;
-    if (floats.value_or(operand.type.dtype) != operand.type.dtype) return false;
-    floats = operand.type.dtype;
+    tensors |= !operand.is_scalar;
+    if (operand.is_scalar || !IsFloat(operand.type.dtype)) continue;
+    if (std::exchange(floats, operand.type.dtype).value_or(operand.type.dtype) != operand.type.dtype) return false;
   }
   return floats || (!tensors && !call.results.empty() && IsFloat(call.results[0].dtype));
 }

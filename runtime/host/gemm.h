@@ -1,5 +1,5 @@
 // Runs a GemmStep: splits it over the pool's threads, each of which computes its blocks alone, by panels or by the
-// single-threaded matrix library.
+// single-threaded matrix library, or shares large products by panels (panel_gemm.h).
 //
 // Called by executable.cc, with operands that were checked against their slots, conv.cc and host_device.cc;
 // gemm_block.cc computes one block. Any thread.
@@ -26,7 +26,7 @@ int64_t RowsOf(const GemmStep& step);
 int64_t DepthsOf(const GemmStep& step);
 int64_t BatchesOf(const GemmStep& step);
 
-// C = op(A) op(B) (+ C) for one block, row-major, on the calling thread alone.
+// C = op(A) op(B) (+ C) for one block, row-major.
 struct GemmBlock {
   DType dtype, out_dtype;
   bool trans_a, trans_b, accumulate;
@@ -36,6 +36,6 @@ struct GemmBlock {
   const void* b;
   void* c;
 };
-void MultiplyBlock(const GemmBlock& block);
+void MultiplyBlock(const GemmBlock& block);  // on the calling thread alone
 
 }  // namespace tpu::host

@@ -24,9 +24,10 @@ constexpr int64_t kBlockCols = 576;  // of B, packed: 1.1 MiB
 constexpr int64_t kSumRows = 384;    // of C, whose sums are kept in f32 where C is narrower, by kBlockCols
 constexpr int64_t kMostPacked = kMostDepth * kBlockCols;
 constexpr int64_t kMostRows = 8, kMostCols = 32;
-constexpr int64_t kOwnRows = 128,
-                  kLeastTogether = 8 << 20;          // a thread's, and multiply-adds: of fewer no time is left over
-constexpr int64_t kTakenRows = 32, kGrainRows = 16;  // the least that a thread takes, and a multiple of what it owns
+// Of products that threads share: a thread's rows, for each of which it packs B once more, are at least so many, and
+// its multiply-adds, of fewer of which there is no time to be left over.
+constexpr int64_t kOwnRows = 128, kOwnRowsOfWide = 192, kOwnWork = 4 << 20;
+constexpr int64_t kGrainRows = 16;    // they are a multiple of
 constexpr int64_t kMostTiled = 4096;  // elements of the depth, of MultiplyTiles: of more, few columns of B fit
 constexpr int64_t kLittleDepth = 128, kHeadRows = 64;  // of products whose few columns are whole vectors
 constexpr int64_t kHalfPanel = 16;
@@ -161,12 +162,13 @@ class Ahead {
   int64_t stride_ = 0, rows_ = 0, row_bytes_ = 0, portion_ = 0, at_ = 0;
 };
 
-// C = (C where `accumulate`) + op(A) op(B), in stages that are passes of some columns. Each rounds to Out: there is
-// more than one pass only into f32.
 template <typename Kernel>
 int64_t PassesOf(const GemmBlock& g) {
   return CeilDiv(g.k, Kernel::kElements * Kernel::kDepth);
 }
+
+// C = (C where `accumulate`) + op(A) op(B), in stages that are passes of some columns. Each rounds to Out: there is
+// more than one pass only into f32.
 template <typename Kernel, typename Out>
 void MultiplyWhole(const GemmBlock& g, Out* c, int64_t ldc, bool accumulate, Walk walk) {
   using T = typename Kernel::Element;
@@ -330,17 +332,26 @@ void MultiplyNarrow(const GemmBlock& g) {
 }
 
 template <typename Kernel>
+bool IsSummed(const GemmBlock& g) {
+  return g.out_dtype != DType::kFloat32 && PassesOf<Kernel>(g) > 1;
+}
+
+template <typename Kernel>
 void MultiplyTogether(const GemmBlock& g) {
+  static_assert(kGrainRows % Kernel::kRows == 0);
   using T = typename Kernel::Element;
   const int64_t threads = NumThreads(), groups = CeilDiv(g.n, kBlockCols);
-  const bool sums = g.out_dtype != DType::kFloat32 && g.k > Kernel::kElements * Kernel::kDepth;
-  const int64_t block_rows = std::clamp(RoundUp(g.m / threads / 2, kGrainRows), kTakenRows, kBlockRows);
-  Turns turns(g.m, block_rows, kGrainRows, sums ? groups : groups * PassesOf<Kernel>(g), threads);
+  const bool sums = IsSummed<Kernel>(g);
+  const int64_t chained = sums ? 1 : PassesOf<Kernel>(g);
+  const int64_t half = RoundUp(CeilDiv(g.m, 2 * threads), kGrainRows);
+  Turns turns(g.m, std::min(half, sums ? kSumRows : kBlockRows), kGrainRows, groups * chained, chained, threads);
   ParallelFor(threads, 1, [&](int64_t thread, int64_t) {
+    Scratch();  // before a block is taken: this may fail
     const Walk walk(turns, thread);
     if (sums) return MultiplySums<Kernel>(g, walk);
-    if (g.out_dtype == DType::kFloat32)
+    if (g.out_dtype == DType::kFloat32) {
       return MultiplyWhole<Kernel>(g, static_cast<float*>(g.c), g.ldc, g.accumulate, walk);
+    }
     MultiplyWhole<Kernel>(g, static_cast<T*>(g.c), g.ldc, g.accumulate, walk);
   });
 }
@@ -545,11 +556,14 @@ bool PanelBlock(const GemmBlock& g) {
 
 bool PanelsTogether(const GemmBlock& g) {
   const int64_t threads = NumThreads();
-  if (threads == 1 || g.m < kOwnRows * threads || g.m * g.n * g.k < kLeastTogether) return false;
+  if (threads == 1 || g.m * g.n * g.k < kOwnWork * threads) return false;
+  if (g.m < (g.n >= 2 * g.m ? kOwnRowsOfWide : kOwnRows) * threads) return false;
   return ByKernel(g, [&]<typename Kernel>(Kernel) {
     if constexpr (std::is_same_v<Kernel, AmxBlock>) {
       return false;
     } else {
+      // A block of sums packs B through all of the depth.
+      if (IsSummed<Kernel>(g) && g.m < 2 * kSumRows * threads) return false;
       MultiplyTogether<Kernel>(g);
       return true;
     }

@@ -9,12 +9,14 @@
 #include <cmath>
 #include <complex>
 #include <random>
+#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "runtime/host/matrix_library.h"
 #include "runtime/host/panel_gemm.h"
+#include "runtime/host/parallel.h"
 #include "runtime/machine.h"
 #include "tests/unit/runtime/plain_sgemm.h"
 
@@ -187,20 +189,47 @@ TEST(Gemm, FewRows) {
   }
 }
 
-// Some columns more than are packed at once, several passes, and no row a whole block's last.
-TEST(Gemm, ThreadsTakeLargeProductsInTurns) {
+// Some columns more than are packed at once, several passes, blocks that are not full; with as many rows as it takes.
+TEST(Gemm, ThreadsShareLargeProducts) {
+  const int64_t rows = 192 * NumThreads() + 11, rows_of_sums = 768 * NumThreads() + 11;
   for (int flags = 0; flags < 4; ++flags) {
     GemmStep g{.trans_a = (flags & 1) != 0, .trans_b = (flags & 2) != 0, .accumulate = flags == 1 || flags == 2};
-    g.m = 395, g.n = 610, g.k = 301;
+    g.method = Method::kPanels;
+    g.m = rows, g.n = 610, g.k = 520;
     Compare<float>(g);
     Compare<Half, float>(g);
-    g.k = 1101;
+    g.n = 24, g.k = 1030;
+    Compare<float>(g);
+    g.batch = {2};
+    Compare<float>(g);
+    g.batch = {}, g.m = rows_of_sums, g.n = 40, g.k = 1101;
     Compare<Half>(g);
     Compare<_Float16>(g);
-    g.batch = {2};
-    g.n = 40, g.k = 600;
-    Compare<float>(g);
   }
+}
+
+// Whoever computes which block, and beside other products.
+TEST(Gemm, SharedProductsHaveTheSameBits) {
+  GemmStep g{
+      .method = Method::kPanels, .m = 192 * NumThreads() + 5, .n = 80, .k = 700, .lda = 700, .ldb = 80, .ldc = 80};
+  std::mt19937 random(7);
+  std::normal_distribution<float> normal;
+  std::vector<float> a(static_cast<size_t>(g.m * g.k)), b(static_cast<size_t>(g.k * g.n));
+  for (float& x : a) x = normal(random);
+  for (float& x : b) x = normal(random);
+  std::vector<float> alone(static_cast<size_t>(g.m * g.n));
+  RunGemmRows(g, a.data(), b.data(), alone.data(), 0, g.m);
+  std::vector<std::thread> callers;
+  for (int caller = 0; caller < 3; ++caller) {
+    callers.emplace_back([&] {
+      for (int i = 0; i < 4; ++i) {
+        std::vector<float> shared(alone.size());
+        RunGemm(g, a.data(), b.data(), shared.data());
+        EXPECT_EQ(shared, alone);
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
 }
 
 // Several passes and blocks in every direction, none of them full at its end.

@@ -27,7 +27,7 @@ TEST(Turns, AWalkOfItsOwnGoesThroughAllBlocks) {
 }
 
 TEST(Turns, AThreadTakesWhatAnotherLeavesFromTheEnd) {
-  Turns turns(96, 16, 16, 2, 2);  // rows 0 to 48 are the first thread's
+  Turns turns(96, 16, 16, 2, 2, 2);  // rows 0 to 48 are the first thread's
   Walk other(turns, 1);
   ASSERT_TRUE(other.Next());
   EXPECT_EQ(Block(other.stage(), other.row()), Block(0, 48));
@@ -41,7 +41,7 @@ TEST(Turns, AThreadTakesWhatAnotherLeavesFromTheEnd) {
 }
 
 TEST(Turns, RowsAreSharedInMultiplesOfTheGrain) {
-  Turns turns(50, 32, 16, 1, 4);  // 16, 16, 16 and 2
+  Turns turns(50, 32, 16, 1, 1, 4);  // 16, 16, 16 and 2
   for (const auto& [thread, row, rows] : std::vector<std::array<int64_t, 3>>{{3, 48, 2}, {1, 16, 16}, {0, 0, 16}}) {
     Walk walk(turns, thread);
     ASSERT_TRUE(walk.Next());
@@ -53,7 +53,7 @@ TEST(Turns, RowsAreSharedInMultiplesOfTheGrain) {
 }
 
 TEST(Turns, FewRowsLeaveThreadsWithoutAny) {
-  Turns turns(20, 16, 16, 1, 8);
+  Turns turns(20, 16, 16, 1, 1, 8);
   int64_t blocks = 0;
   for (int64_t thread = 7; thread >= 0; --thread) {
     for (Walk walk(turns, thread); walk.Next(); walk.Done()) ++blocks;
@@ -61,9 +61,33 @@ TEST(Turns, FewRowsLeaveThreadsWithoutAny) {
   EXPECT_EQ(blocks, 2);
 }
 
+TEST(Turns, OnlyStagesOfAChainWaitForOneAnother) {
+  Turns turns(32, 16, 16, 4, 2, 2);  // a block a thread, two chains of two stages
+  Walk thief(turns, 0);
+  for (int64_t stage = 0; stage < 4; ++stage) {
+    ASSERT_TRUE(thief.Next());
+    thief.Done();
+  }
+  ASSERT_TRUE(thief.Next());
+  EXPECT_EQ(Block(thief.stage(), thief.row()), Block(0, 16));  // not done: its chain waits
+  std::atomic<bool> waits{true};
+  std::thread owner([&] {
+    Walk walk(turns, 1);
+    EXPECT_TRUE(walk.Next());
+    EXPECT_FALSE(waits);
+    EXPECT_EQ(Block(walk.stage(), walk.row()), Block(1, 16));
+    EXPECT_TRUE(walk.Next());  // of the other chain, though the first isn't done
+    EXPECT_EQ(Block(walk.stage(), walk.row()), Block(2, 16));
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  waits = false;
+  thief.Done();
+  owner.join();
+}
+
 TEST(Turns, StagesOfABlockFollowOneAnotherOnWhicheverThread) {
   constexpr int64_t kRows = 70, kBlock = 8, kStages = 5, kThreads = 3;
-  Turns turns(kRows, kBlock, 4, kStages, kThreads);
+  Turns turns(kRows, kBlock, 4, kStages, kStages, kThreads);
   std::vector<int64_t> stages(kRows);  // of each row, that are done: not atomic, the thread sanitizer watches
   std::atomic<int64_t> wrong{0};
   std::vector<std::thread> threads;
