@@ -1,10 +1,10 @@
 // How threads share work on rows that is done in stages, such as a product whose columns and depth are taken in parts:
-// each has rows of its own, which it goes through stage by stage, block by block, as if it were alone; who has none left
-// steals blocks from the ends of the others'. So all end at about the same time, though some lose their cores for a
-// while. The blocks are the same whoever computes them.
+// each has rows of its own, which it goes through stage by stage, block by block, as if it were alone; who has none
+// left steals blocks from the ends of the others'. So all end at about the same time, though some lose their cores for
+// a while. The blocks are the same whoever computes them.
 //
-// Stages come in chains, such as the passes that add to the same columns: of a chain, a block's next stage begins when its
-// last one is done. Used by panel_gemm.cc. One Turns for all threads, a Walk for each.
+// Stages come in chains, such as the passes that add to the same columns: of a chain, a block's next stage begins when
+// its last one is done. Used by panel_gemm.cc. One Turns for all threads, a Walk for each.
 #pragma once
 
 #include <algorithm>
