@@ -255,9 +255,9 @@ class PutRecorder final : public c10::OperatorKernel {
  public:
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
     const at::Tensor& self = torch::jit::peek(*stack, 0, 4).toTensor();
-    c10::IValue& value = torch::jit::peek(*stack, 2, 4);
-    if (!self.is_cpu() || value.toTensor().is_cpu() || value.toTensor().dim() != 0) return record_(op, keys, stack);
-    value = value.toTensor().cpu();
+    const at::Tensor& value = torch::jit::peek(*stack, 2, 4).toTensor();
+    if (!self.is_cpu() || value.is_cpu() || value.dim() != 0) return record_(op, keys, stack);
+    torch::jit::peek(*stack, 2, 4) = value.cpu();
     op.callBoxed(stack);
   }
 

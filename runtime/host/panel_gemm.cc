@@ -24,10 +24,9 @@ constexpr int64_t kBlockCols = 576;  // of B, packed: 1.1 MiB
 constexpr int64_t kSumRows = 384;    // of C, whose sums are kept in f32 where C is narrower, by kBlockCols
 constexpr int64_t kMostPacked = kMostDepth * kBlockCols;
 constexpr int64_t kMostRows = 8, kMostCols = 32;
-// Of products that threads share: a thread's rows, for each of which it packs B once more, are at least so many, and
-// its multiply-adds, of fewer of which there is no time to be left over.
-constexpr int64_t kOwnRows = 128, kOwnRowsOfWide = 192, kOwnWork = 4 << 20;
-constexpr int64_t kGrainRows = 16;    // they are a multiple of
+// Of products that threads share. A thread has at least so many rows, for which it packs all of B, a multiple of the
+// grain, and multiply-adds: of fewer there is no time to be left over.
+constexpr int64_t kOwnRows = 128, kOwnRowsOfWide = 192, kGrainRows = 16, kOwnWork = 4 << 20;
 constexpr int64_t kMostTiled = 4096;  // elements of the depth, of MultiplyTiles: of more, few columns of B fit
 constexpr int64_t kLittleDepth = 128, kHeadRows = 64;  // of products whose few columns are whole vectors
 constexpr int64_t kHalfPanel = 16;
@@ -186,10 +185,11 @@ void MultiplyWhole(const GemmBlock& g, Out* c, int64_t ldc, bool accumulate, Wal
   const auto left = [&](int64_t row, int64_t p) { return a + (g.trans_a ? p * g.lda + row : row * g.lda + p); };
   const auto right = [&](int64_t p, int64_t col) { return b + (g.trans_b ? col * g.ldb + p : p * g.ldb + col); };
   Ahead next_a, next_b;  // what is packed next
+  const int64_t passes = PassesOf<Kernel>(g);
   int64_t packed_stage = -1;
   while (walk.Next()) {
-    const int64_t col = walk.stage() / PassesOf<Kernel>(g) * kBlockCols, cols = std::min(kBlockCols, g.n - col);
-    const int64_t p = walk.stage() % PassesOf<Kernel>(g) * kPass;
+    const int64_t col = walk.stage() / passes * kBlockCols, cols = std::min(kBlockCols, g.n - col);
+    const int64_t p = walk.stage() % passes * kPass;
     const int64_t depth = std::min(kPass, g.k - p), next_depth = std::min(kPass, g.k - p - depth);
     const int64_t words = CeilDiv(depth, kElements);
     const bool add = accumulate || p > 0, packs = walk.stage() != packed_stage;
@@ -323,23 +323,26 @@ void MultiplySums(const GemmBlock& g, Walk walk) {
 }
 
 template <typename Kernel>
-void MultiplyNarrow(const GemmBlock& g) {
-  using T = typename Kernel::Element;
+bool IsSummed(const GemmBlock& g) {
   constexpr int64_t kOnce = std::is_same_v<Kernel, AmxBlock> ? kMostTiled : Kernel::kElements * Kernel::kDepth;
-  if (g.out_dtype == DType::kFloat32) return MultiplyBy<Kernel>(g, static_cast<float*>(g.c), g.ldc, g.accumulate);
-  if (g.k <= kOnce) return MultiplyBy<Kernel>(g, static_cast<T*>(g.c), g.ldc, g.accumulate);
-  MultiplySums<Kernel>(g, Walk(g.m, kSumRows, CeilDiv(g.n, kBlockCols)));
+  return g.out_dtype != DType::kFloat32 && g.k > kOnce;
+}
+
+// multiply(C) by the type of its elements: f32, or T as those of A and B.
+template <typename T, typename Multiply>
+void IntoResult(const GemmBlock& g, const Multiply& multiply) {
+  g.out_dtype == DType::kFloat32 ? multiply(static_cast<float*>(g.c)) : multiply(static_cast<T*>(g.c));
 }
 
 template <typename Kernel>
-bool IsSummed(const GemmBlock& g) {
-  return g.out_dtype != DType::kFloat32 && PassesOf<Kernel>(g) > 1;
+void MultiplyAlone(const GemmBlock& g) {
+  if (IsSummed<Kernel>(g)) return MultiplySums<Kernel>(g, Walk(g.m, kSumRows, CeilDiv(g.n, kBlockCols)));
+  IntoResult<typename Kernel::Element>(g, [&](auto* c) { MultiplyBy<Kernel>(g, c, g.ldc, g.accumulate); });
 }
 
 template <typename Kernel>
 void MultiplyTogether(const GemmBlock& g) {
   static_assert(kGrainRows % Kernel::kRows == 0);
-  using T = typename Kernel::Element;
   const int64_t threads = NumThreads(), groups = CeilDiv(g.n, kBlockCols);
   const bool sums = IsSummed<Kernel>(g);
   const int64_t chained = sums ? 1 : PassesOf<Kernel>(g);
@@ -349,10 +352,7 @@ void MultiplyTogether(const GemmBlock& g) {
     Scratch();  // before a block is taken: this may fail
     const Walk walk(turns, thread);
     if (sums) return MultiplySums<Kernel>(g, walk);
-    if (g.out_dtype == DType::kFloat32) {
-      return MultiplyWhole<Kernel>(g, static_cast<float*>(g.c), g.ldc, g.accumulate, walk);
-    }
-    MultiplyWhole<Kernel>(g, static_cast<T*>(g.c), g.ldc, g.accumulate, walk);
+    IntoResult<typename Kernel::Element>(g, [&](auto* c) { MultiplyWhole<Kernel>(g, c, g.ldc, g.accumulate, walk); });
   });
 }
 
@@ -549,7 +549,7 @@ bool ByKernel(const GemmBlock& g, const Multiply& multiply) {
 
 bool PanelBlock(const GemmBlock& g) {
   return ByKernel(g, [&]<typename Kernel>(Kernel) {
-    MultiplyNarrow<Kernel>(g);
+    MultiplyAlone<Kernel>(g);
     return true;
   });
 }
