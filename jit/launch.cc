@@ -19,6 +19,7 @@ namespace {
 
 constexpr size_t kMaxNamed = 20;         // operations in a message
 constexpr int64_t kHandOverNs = 50'000;  // to the stream's thread and back
+constexpr int64_t kWakeUpNs = 10'000;    // of the stream's thread, for who wakes it
 constexpr int64_t kMostAloneNs = 200'000;
 constexpr int64_t kLongNs = 1'000'000;  // what is told to the hook
 
@@ -65,22 +66,38 @@ void Note(TierProfile& profile, int64_t took) {
   lately.store(std::max<int64_t>(now, 1), std::memory_order_relaxed);
 }
 
+// Whether a launch that takes less than `most` on the stream's thread is known to take less than `saved` more on one
+// that claims the stream, or had better be tried there.
+bool GainsHere(const TierProfile& profile, int64_t most, int64_t saved) {
+  constexpr int64_t kRetry = 128, kTries = 4;  // one alone says little: its caches are cold
+  const int64_t there = profile.lately[0].load(std::memory_order_relaxed);
+  if (there == 0 || there >= most) return false;
+  const int64_t here = profile.lately[1].load(std::memory_order_relaxed);
+  return here < there + saved || profile.runs.load(std::memory_order_relaxed) % kRetry < kTries;
+}
+
 }  // namespace
 
-bool Launch::RunsForItsReader() const {
+bool Launch::HasItsInputs() const {
   for (const Input& in : inputs) {
     if (in.value && (!in.value->done() || in.value->error())) return false;  // beside a failed one, nodes run singly
   }
+  return true;
+}
+
+bool Launch::IsBrief() const {
+  const Executable* executable = entry_->executables[stream_.device_index()].load(std::memory_order_acquire);
+  return executable != nullptr && executable->calls_per_launch() == 0 &&
+         GainsHere(entry_->profile[1], kWakeUpNs, kWakeUpNs) && HasItsInputs();
+}
+
+bool Launch::RunsForItsReader() const {
+  if (!HasItsInputs()) return false;
   const Executable* executable = entry_->executables[stream_.device_index()].load(std::memory_order_acquire);
   if (executable != nullptr && executable->calls_per_launch() == 0) return true;
   // Host kernels have a team of threads on the stream's thread and none on a reader's, unless the engine is fixed:
   // there a reader gets only what is sure to be brief.
-  constexpr int64_t kRetry = 128, kTries = 4;  // one alone says little: its caches are cold
-  const TierProfile& profile = entry_->profile[executable != nullptr];
-  const int64_t there = profile.lately[0].load(std::memory_order_relaxed);
-  if (there == 0 || there >= (fixed ? kHandOverNs : kMostAloneNs)) return false;
-  const int64_t here = profile.lately[1].load(std::memory_order_relaxed);
-  return here < there + kHandOverNs || profile.runs.load(std::memory_order_relaxed) % kRetry < kTries;
+  return GainsHere(entry_->profile[executable != nullptr], fixed ? kHandOverNs : kMostAloneNs, kHandOverNs);
 }
 
 void Launch::Run() {

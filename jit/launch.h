@@ -1,6 +1,6 @@
 // One run of a fragment on a stream: the task that a cut enqueues.
 //
-// Made under the recording lock, run once: on the stream's thread, or on that of a reader who has claimed the stream.
+// Made under the recording lock, run once: on the stream's thread, or on one that has claimed the stream.
 // Picks the tier there: the program if it is ready, else node by node. What a program that fails of what it read leaves
 // out (on the embedded device, which knows at once) is done again node by node, so that only what depends on the node
 // that failed does, and its error names that; what reads an input that the program wrote over gets the program's first.
@@ -41,6 +41,8 @@ class Launch {
   // Whether a thread that is about to wait for it had better run it: its inputs are there, and what it asks of host
   // kernels, if anything, takes less than handing it to the stream's thread.
   bool RunsForItsReader() const;
+  // Whether any thread had better run it than wake the stream's: its program's inputs are there, and it is brief.
+  bool IsBrief() const;
 
  private:
   // What a node gave at tier 0: a buffer, or with `window` (a "tpu::view") that window of it.
@@ -50,6 +52,7 @@ class Launch {
     std::shared_ptr<const absl::Status> error;
   };
 
+  bool HasItsInputs() const;
   bool CollectArguments(std::vector<Argument>& arguments);
   absl::Status RunProgram(Executable& executable, std::vector<Argument>& arguments, std::vector<BufferRef>& buffers);
   void Mend(const absl::Status& status, std::vector<Argument>& arguments);

@@ -56,33 +56,9 @@ void Window::Record(const CallRef& call, absl::Span<const Operand> operands, abs
   const uint64_t queued_before = stream_.enqueued();
   // Before the lock: seeing the Python frame can mean waiting for Python's lock.
   std::string where = cold_.load(std::memory_order_relaxed) ? engine_.Where() : std::string();
-  {
-    std::lock_guard<std::mutex> lock(engine_.recording_lock());
-    recorder_ = &this_thread;
-    // Not before the next call: what the last one wrote over is given up once it is recorded, and written in place
-    // then.
-    if (bytes_ - part_bytes_ > bytes_allowed_) CutLocked(CutReason::kMemory, call->op);
-    if (call->boundary && PartNodes() >= kOpsBeforeBoundary && !PassSeam()) {
-      CutLocked(CutReason::kContent, call->op);  // what is held is this call's: it stays with it
-    }
-    if (call->held && held_.size() < kMaxHeld && engine_.mode() == Mode::kFused) {
-      results[0] = NewValue(call->value_types[0]);
-      held_.push_back({call, ValueRef(operands[0].value), results[0], std::move(where)});
-      return;
-    }
-    PlaceHeld();
-    if (call->alone) CutLocked(CutReason::kContent, call->op);
-    for (size_t i = 0; i < call->results.size(); ++i) results[i] = NewValue(call->value_types[i]);
-    Place(call, operands, results, std::move(where));
-    const size_t n = PartNodes();
-    if (n >= static_cast<size_t>(Flags::Get().window_ops)) {
-      if (!PassSeam()) CutLocked(CutReason::kBound, call->op);
-    } else if (call->alone || (n >= kOpsBeforeContent && (call->structure_hash & kStructureMask) == 0)) {
-      if (!PassSeam()) CutLocked(CutReason::kContent, call->op);
-    } else if (engine_.mode() != Mode::kFused) {
-      CutLocked(CutReason::kMode, call->op);
-    }
-  }
+  std::unique_lock<std::mutex> lock(engine_.recording_lock());
+  RecordLocked(call, operands, results, std::move(where));
+  RunWhatIsClaimed(lock);
   if (const uint64_t queued = stream_.enqueued(); queued != queued_before) {
     if (engine_.mode() == Mode::kDebug) {
       stream_.WaitFor(queued);
@@ -90,6 +66,41 @@ void Window::Record(const CallRef& call, absl::Span<const Operand> operands, abs
       stream_.WaitFor(queued - kMaxAhead / 2);
     }
   }
+}
+
+void Window::RecordLocked(const CallRef& call, absl::Span<const Operand> operands, absl::Span<ValueRef> results,
+                          std::string where) {
+  recorder_ = &this_thread;
+  // Not before the next call: what the last one wrote over is given up once it is recorded, and written in place then.
+  if (bytes_ - part_bytes_ > bytes_allowed_) CutLocked(CutReason::kMemory, call->op);
+  if (call->boundary && PartNodes() >= kOpsBeforeBoundary && !PassSeam()) {
+    CutLocked(CutReason::kContent, call->op);  // what is held is this call's: it stays with it
+  }
+  if (call->held && held_.size() < kMaxHeld && engine_.mode() == Mode::kFused) {
+    results[0] = NewValue(call->value_types[0]);
+    held_.push_back({call, ValueRef(operands[0].value), results[0], std::move(where)});
+    return;
+  }
+  PlaceHeld();
+  if (call->alone) CutLocked(CutReason::kContent, call->op);
+  for (size_t i = 0; i < call->results.size(); ++i) results[i] = NewValue(call->value_types[i]);
+  Place(call, operands, results, std::move(where));
+  const size_t n = PartNodes();
+  if (n >= static_cast<size_t>(Flags::Get().window_ops)) {
+    if (!PassSeam()) CutLocked(CutReason::kBound, call->op);
+  } else if (call->alone || (n >= kOpsBeforeContent && (call->structure_hash & kStructureMask) == 0)) {
+    if (!PassSeam()) CutLocked(CutReason::kContent, call->op);
+  } else if (engine_.mode() != Mode::kFused) {
+    CutLocked(CutReason::kMode, call->op);
+  }
+}
+
+// What a cut under this lock has claimed the stream for; frees the lock.
+void Window::RunWhatIsClaimed(std::unique_lock<std::mutex>& lock) {
+  Stream::Task claimed;
+  if (claimed_) claimed = std::exchange(claimed_, nullptr);
+  lock.unlock();
+  if (claimed) stream_.RunClaimed(std::move(claimed));
 }
 
 ValueRef Window::NewValue(const TensorType* type) {
@@ -243,19 +254,18 @@ void Window::Cut(CutReason reason, const std::string& what, const Value* value, 
   }
   PlaceHeld();
   CutLocked(reason, what, where, awaited || (read && value->pending()));
-  Stream::Task claimed = std::exchange(claimed_, nullptr);
-  lock.unlock();
-  if (claimed) stream_.RunClaimed(std::move(claimed));
+  RunWhatIsClaimed(lock);
 }
 
 void Window::CutOwn(CutReason reason, const std::string& what) {
   if (InForkedChild()) return;
   const std::string where = engine_.Where();
   WaitForRoom();
-  std::lock_guard<std::mutex> lock(engine_.recording_lock());
+  std::unique_lock<std::mutex> lock(engine_.recording_lock());
   if (recorder_ != &this_thread) return;
   PlaceHeld();
   CutLocked(reason, what, where);
+  RunWhatIsClaimed(lock);
 }
 
 void Window::CutLocked(CutReason reason, const std::string& what, const std::string& where, bool awaited) {
@@ -328,7 +338,8 @@ void Window::Launch(const FragmentRef& entry, std::vector<tpu::Launch::Input> in
   for (ValueId v : outputs) launch->outputs.push_back(results_[results_begin + v]);
   launch->passage = TimeLaunch(entry);
   launch->fixed = engine_.UpdateFixed();
-  uint64_t sequence = awaited && launch->RunsForItsReader() ? stream_.Claim() : 0;
+  const bool runs_here = awaited ? launch->RunsForItsReader() : launch->IsBrief();
+  uint64_t sequence = runs_here ? stream_.Claim(/*only_asleep=*/!awaited) : 0;
   // The launch's own references are dropped right after the run, before it counts as completed.
   Stream::Task task = [launch = std::move(launch)] { launch->Run(); };
   if (sequence != 0) {

@@ -51,6 +51,9 @@ class Window {
   friend class Engine;
 
   static uint64_t NextEpoch();
+  void RecordLocked(const CallRef& call, absl::Span<const Operand> operands, absl::Span<ValueRef> results,
+                    std::string where);
+  void RunWhatIsClaimed(std::unique_lock<std::mutex>& lock);
   // On the stream, where there is something to cut.
   void WaitForRoom();
   // `awaited`: somebody waits for a value of it.

@@ -144,10 +144,10 @@ uint64_t Stream::Push(Task task) {
   return sequence;
 }
 
-uint64_t Stream::Claim() {
+uint64_t Stream::Claim(bool only_asleep) {
   if (InForkedChild() || OnOwnThread()) return 0;
   const std::lock_guard lock(queue_->mutex);
-  if (enqueued() != completed() || queue_->claimed) return 0;
+  if (enqueued() != completed() || queue_->claimed || (only_asleep && !queue_->asleep)) return 0;
   queue_->claimed = true;
   enqueued_.store(completed() + 1, std::memory_order_release);
   return enqueued();

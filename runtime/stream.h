@@ -38,9 +38,10 @@ class Stream {
   // The two halves of it. Others may push meanwhile, so that more than kMaxQueued wait.
   void WaitForRoom();
   uint64_t Push(Task task);
-  // For a task that the caller waits for right away: if the stream has nothing to do, its next sequence number, and the
-  // stream stands still until the caller runs the task in its place, which saves two hand-overs. 0: Enqueue it.
-  uint64_t Claim();
+  // For a task that the caller had better run itself, as it waits for it right away or (`only_asleep`) it takes less
+  // than waking the stream's thread: if the stream has nothing to do, its next sequence number, and the stream stands
+  // still until the caller runs the task in its place. 0: Enqueue it.
+  uint64_t Claim(bool only_asleep = false);
   void RunClaimed(Task task);  // on this thread, as the stream's; Python's lock is let go
   uint64_t enqueued() const { return enqueued_.load(std::memory_order_acquire); }
   uint64_t completed() const { return completed_.load(std::memory_order_acquire); }

@@ -310,6 +310,43 @@ def test_threads_read_what_another_trains():
     in_threads(work)
 
 
+@pytest.mark.embedded_only(reason="a plugin's launch takes as long as waking a thread")
+def test_a_brief_launch_wakes_no_thread_that_sleeps():
+    """What is cut without anybody waiting for it runs on the thread that records, where that takes less."""
+    program = """
+        import pathlib, time, torch
+
+        x = torch.linspace(0, 1, 64, device="tpu")
+        former = x + 1
+        tasks = pathlib.Path("/proc/self/task")
+        stream = next(t for t in tasks.iterdir() if (t / "comm").read_text().strip() == "tpu-stream-0")
+
+        def sleeps():
+            return int((stream / "status").read_text().split("\\nvoluntary_ctxt_switches:")[1].split()[0])
+
+        def step():
+            global former
+            now = x.sin() + 2
+            right = former.tolist()  # is queued, and read for the first time: what is pending leaves now
+            former = now
+            time.sleep(0.001)
+            return right
+
+        for _ in range(200):
+            step()
+        torch.tpu.wait_for_compiles()
+        for _ in range(200):
+            step()
+        before = sleeps()
+        results = [step() for _ in range(400)]
+        took = sleeps() - before
+        expected = (x.cpu().sin() + 2).tolist()
+        assert all(abs(a - b) < 1e-6 for r in results for a, b in zip(r, expected))
+        print(took)
+    """
+    assert int(run_python(program).stdout) < 100
+
+
 @pytest.mark.embedded_only(reason="a plugin's programs hold no host kernels: each is a launch of its own")
 def test_a_brief_host_kernel_runs_for_its_reader():
     """Handing it to the stream's thread would take longer than it; what the reader has set it doesn't see."""

@@ -106,6 +106,24 @@ TEST(Stream, IsNotClaimedWhileItIsBusy) {
   stream.RunClaimed([] {});
 }
 
+TEST(Stream, IsClaimedInThePlaceOfAWakeUpWhereItSleeps) {
+  Gate gate;
+  Stream stream(nullptr, 0);
+  stream.Enqueue(gate.Task());
+  EXPECT_EQ(stream.Claim(/*only_asleep=*/true), 0u);
+  gate.Open();
+  stream.WaitFor(1);
+  uint64_t claimed = 0;
+  while ((claimed = stream.Claim(/*only_asleep=*/true)) == 0) std::this_thread::yield();
+  EXPECT_EQ(claimed, 2u);
+  std::thread::id ran_on;
+  stream.RunClaimed([&] { ran_on = std::this_thread::get_id(); });
+  EXPECT_EQ(ran_on, std::this_thread::get_id());
+  bool ran = false;
+  stream.WaitFor(stream.Enqueue([&] { ran = true; }));
+  EXPECT_TRUE(ran);
+}
+
 TEST(Stream, KeepsItsOrderWhenManyThreadsClaimIt) {
   constexpr int kThreads = 4, kTasks = 2000;
   Stream stream(nullptr, 0);
@@ -120,7 +138,7 @@ TEST(Stream, KeepsItsOrderWhenManyThreadsClaimIt) {
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
       for (int i = 0; i < kTasks; ++i) {
-        const uint64_t claimed = (i + t) % 3 == 0 ? 0 : stream.Claim();
+        const uint64_t claimed = (i + t) % 3 == 0 ? 0 : stream.Claim(/*only_asleep=*/(i + t) % 3 == 1);
         if (claimed != 0) stream.RunClaimed(task);
         stream.WaitFor(claimed != 0 ? claimed : stream.Enqueue(task));
       }
