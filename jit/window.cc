@@ -44,6 +44,15 @@ Window::Window(Engine& engine, Stream& stream) : engine_(engine), stream_(stream
 }
 Window::~Window() = default;
 
+Window::Recording::Recording(Window& window) : window_(window), lock_(window.engine_.recording_lock()) {}
+
+Window::Recording::~Recording() {
+  Stream::Task claimed;
+  if (window_.claimed_) claimed = std::exchange(window_.claimed_, nullptr);
+  lock_.unlock();
+  if (claimed) window_.stream_.RunClaimed(std::move(claimed));
+}
+
 void Window::AllowMemory(int64_t bytes) { bytes_allowed_ = bytes / kShareOfMemory; }
 
 void Window::Record(const CallRef& call, absl::Span<const Operand> operands, absl::Span<ValueRef> results) {
@@ -56,9 +65,33 @@ void Window::Record(const CallRef& call, absl::Span<const Operand> operands, abs
   const uint64_t queued_before = stream_.enqueued();
   // Before the lock: seeing the Python frame can mean waiting for Python's lock.
   std::string where = cold_.load(std::memory_order_relaxed) ? engine_.Where() : std::string();
-  std::unique_lock<std::mutex> lock(engine_.recording_lock());
-  RecordLocked(call, operands, results, std::move(where));
-  RunWhatIsClaimed(lock);
+  {
+    Recording recording(*this);
+    recorder_ = &this_thread;
+    // Not before the next call: what the last one wrote over is given up once it is recorded, and written in place
+    // then.
+    if (bytes_ - part_bytes_ > bytes_allowed_) CutLocked(CutReason::kMemory, call->op);
+    if (call->boundary && PartNodes() >= kOpsBeforeBoundary && !PassSeam()) {
+      CutLocked(CutReason::kContent, call->op);  // what is held is this call's: it stays with it
+    }
+    if (call->held && held_.size() < kMaxHeld && engine_.mode() == Mode::kFused) {
+      results[0] = NewValue(call->value_types[0]);
+      held_.push_back({call, ValueRef(operands[0].value), results[0], std::move(where)});
+      return;
+    }
+    PlaceHeld();
+    if (call->alone) CutLocked(CutReason::kContent, call->op);
+    for (size_t i = 0; i < call->results.size(); ++i) results[i] = NewValue(call->value_types[i]);
+    Place(call, operands, results, std::move(where));
+    const size_t n = PartNodes();
+    if (n >= static_cast<size_t>(Flags::Get().window_ops)) {
+      if (!PassSeam()) CutLocked(CutReason::kBound, call->op);
+    } else if (call->alone || (n >= kOpsBeforeContent && (call->structure_hash & kStructureMask) == 0)) {
+      if (!PassSeam()) CutLocked(CutReason::kContent, call->op);
+    } else if (engine_.mode() != Mode::kFused) {
+      CutLocked(CutReason::kMode, call->op);
+    }
+  }
   if (const uint64_t queued = stream_.enqueued(); queued != queued_before) {
     if (engine_.mode() == Mode::kDebug) {
       stream_.WaitFor(queued);
@@ -66,41 +99,6 @@ void Window::Record(const CallRef& call, absl::Span<const Operand> operands, abs
       stream_.WaitFor(queued - kMaxAhead / 2);
     }
   }
-}
-
-void Window::RecordLocked(const CallRef& call, absl::Span<const Operand> operands, absl::Span<ValueRef> results,
-                          std::string where) {
-  recorder_ = &this_thread;
-  // Not before the next call: what the last one wrote over is given up once it is recorded, and written in place then.
-  if (bytes_ - part_bytes_ > bytes_allowed_) CutLocked(CutReason::kMemory, call->op);
-  if (call->boundary && PartNodes() >= kOpsBeforeBoundary && !PassSeam()) {
-    CutLocked(CutReason::kContent, call->op);  // what is held is this call's: it stays with it
-  }
-  if (call->held && held_.size() < kMaxHeld && engine_.mode() == Mode::kFused) {
-    results[0] = NewValue(call->value_types[0]);
-    held_.push_back({call, ValueRef(operands[0].value), results[0], std::move(where)});
-    return;
-  }
-  PlaceHeld();
-  if (call->alone) CutLocked(CutReason::kContent, call->op);
-  for (size_t i = 0; i < call->results.size(); ++i) results[i] = NewValue(call->value_types[i]);
-  Place(call, operands, results, std::move(where));
-  const size_t n = PartNodes();
-  if (n >= static_cast<size_t>(Flags::Get().window_ops)) {
-    if (!PassSeam()) CutLocked(CutReason::kBound, call->op);
-  } else if (call->alone || (n >= kOpsBeforeContent && (call->structure_hash & kStructureMask) == 0)) {
-    if (!PassSeam()) CutLocked(CutReason::kContent, call->op);
-  } else if (engine_.mode() != Mode::kFused) {
-    CutLocked(CutReason::kMode, call->op);
-  }
-}
-
-// What a cut under this lock has claimed the stream for; frees the lock.
-void Window::RunWhatIsClaimed(std::unique_lock<std::mutex>& lock) {
-  Stream::Task claimed;
-  if (claimed_) claimed = std::exchange(claimed_, nullptr);
-  lock.unlock();
-  if (claimed) stream_.RunClaimed(std::move(claimed));
 }
 
 ValueRef Window::NewValue(const TensorType* type) {
@@ -247,25 +245,23 @@ void Window::Cut(CutReason reason, const std::string& what, const Value* value, 
   const std::string where = engine_.Where();  // before the lock, as in Record
   WaitForRoom();
   const bool read = value != nullptr && (reason == CutReason::kRead || reason == CutReason::kDataDependent);
-  std::unique_lock<std::mutex> lock(engine_.recording_lock());
+  Recording recording(*this);
   if (value != nullptr && InCluster() && part_ > 0) {
     if (value->epoch_ == epoch_ && value->id_ < expected_->cluster->parts[part_].results_begin) Split(true);
     if (!value->pending() && !read) return;
   }
   PlaceHeld();
   CutLocked(reason, what, where, awaited || (read && value->pending()));
-  RunWhatIsClaimed(lock);
 }
 
 void Window::CutOwn(CutReason reason, const std::string& what) {
   if (InForkedChild()) return;
   const std::string where = engine_.Where();
   WaitForRoom();
-  std::unique_lock<std::mutex> lock(engine_.recording_lock());
+  Recording recording(*this);
   if (recorder_ != &this_thread) return;
   PlaceHeld();
   CutLocked(reason, what, where);
-  RunWhatIsClaimed(lock);
 }
 
 void Window::CutLocked(CutReason reason, const std::string& what, const std::string& where, bool awaited) {

@@ -50,10 +50,20 @@ class Window {
  private:
   friend class Engine;
 
+  // Holds the recording lock; then runs the launch that a cut has claimed the stream for.
+  class Recording {
+   public:
+    explicit Recording(Window& window);
+    ~Recording();
+    Recording(const Recording&) = delete;
+    Recording& operator=(const Recording&) = delete;
+
+   private:
+    Window& window_;
+    std::unique_lock<std::mutex> lock_;
+  };
+
   static uint64_t NextEpoch();
-  void RecordLocked(const CallRef& call, absl::Span<const Operand> operands, absl::Span<ValueRef> results,
-                    std::string where);
-  void RunWhatIsClaimed(std::unique_lock<std::mutex>& lock);
   // On the stream, where there is something to cut.
   void WaitForRoom();
   // `awaited`: somebody waits for a value of it.
@@ -134,7 +144,7 @@ class Window {
   // In a cluster: the part that is being recorded, and what was recorded before it.
   size_t part_ = 0, part_nodes_ = 0;
   int64_t part_bytes_ = 0;
-  Stream::Task claimed_;          // a launch of the cut that is under way, which its caller runs once the lock is free
+  Stream::Task claimed_;          // a launch that runs as soon as the lock is free
   std::atomic<bool> cold_{true};  // expected_ is null; read outside the lock as a hint
   std::vector<Node> nodes_;
   std::vector<ValueId> operands_;
