@@ -1,4 +1,5 @@
 // What operators on images and signals return, as shapes.cc has it of others.
+#include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Pool.h>
 #include <ATen/ops/empty.h>
@@ -121,6 +122,19 @@ at::Tensor MaxPooledBackward(const at::Tensor& grad, const at::Tensor& self, at:
   return PooledBackward<3>(grad, self);
 }
 
+template <int kSpatial>
+at::Tensor Unpooled(const at::Tensor& self, const at::Tensor& indices, at::IntArrayRef sizes) {
+  CheckPlain(IsPooled<kSpatial>(self) && self.is_contiguous() && indices.scalar_type() == c10::kLong &&
+             indices.sizes() == self.sizes() && sizes.size() == kSpatial &&
+             !at::globalContext().deterministicAlgorithms());
+  return Pooled(self, sizes, self.scalar_type());
+}
+at::Tensor UnpooledVolume(const at::Tensor& self, const at::Tensor& indices, at::IntArrayRef sizes,
+                          at::IntArrayRef stride, at::IntArrayRef padding) {
+  CheckPlain(stride.size() == 3 && padding.size() == 3 && *std::min_element(stride.begin(), stride.end()) > 0);
+  return Unpooled<3>(self, indices, sizes);
+}
+
 // --- Fourier transforms ---
 
 at::Tensor Transformed(const at::Tensor& self, at::IntArrayRef dims, c10::ScalarType type, int64_t last) {
@@ -158,6 +172,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse3, m) {
   m.impl("im2col", &Columns);
   m.impl("max_pool3d_with_indices", &MaxPooled);
   m.impl("max_pool3d_with_indices_backward", &MaxPooledBackward);
+  m.impl("max_unpool2d", &Unpooled<2>);
+  m.impl("max_unpool3d", &UnpooledVolume);
   m.impl("reflection_pad2d", &Reflected);
   m.impl("reflection_pad2d_backward", &ReflectedBackward);
 }
