@@ -25,7 +25,7 @@ namespace tpu {
 namespace {
 
 constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse3);
-thread_local const c10::OperatorHandle* inferring = nullptr;  // by InferStructured
+thread_local bool inferring = false;
 
 // What is written stays as large as it is, and there is nothing else to infer: optimizers' steps, cummax's kernel.
 bool WritesAlone(const c10::FunctionSchema& schema) {
@@ -39,10 +39,8 @@ void DoNothing(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
   const Operator& op = Operator::Of(handle);
   TORCH_CHECK_NOT_IMPLEMENTED(!op.out.empty() || WritesAlone(handle.schema()), "tpu: ", op.name, " asks for elements");
   const auto arguments = torch::jit::pop(*stack, op.kinds.size());
-  const bool last_step = inferring != nullptr && *inferring == op.recorded && HasStructuredKernel(op.recorded);
   for (const int out : op.out) {  // one that is still to be given its sizes: by a kernel that does not only do that
-    const bool sized =
-        arguments[out].isTensor() && (last_step || arguments[out].toTensor().sizes() != c10::IntArrayRef{0});
+    const bool sized = arguments[out].isTensor() && arguments[out].toTensor().sizes() != c10::IntArrayRef{0};
     TORCH_CHECK_NOT_IMPLEMENTED(sized, "tpu: ", op.name, " gives its results their sizes itself");
   }
   for (const int argument : op.return_alias) stack->push_back(arguments[argument]);
@@ -81,7 +79,7 @@ bool IsStructured(const c10::OperatorHandle& op) {
   return has(Key::CompositeExplicitAutograd) && !has(Key::CPU) && (lists || has(Key::Meta));
 }
 
-bool InferringStructured() { return inferring != nullptr; }
+bool InferringStructured() { return inferring; }
 
 at::Tensor StructuredStandIn(c10::IntArrayRef sizes, c10::IntArrayRef strides, c10::ScalarType type,
                              c10::DeviceIndex device) {
@@ -95,7 +93,7 @@ at::Tensor StructuredStandIn(c10::IntArrayRef sizes, c10::IntArrayRef strides, c
 bool InferStructured(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   at::AutoDispatchBelowADInplaceOrView guard;
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-  const absl::Cleanup restore = [former = std::exchange(inferring, &op)] { inferring = former; };
+  const absl::Cleanup restore = [former = std::exchange(inferring, true)] { inferring = former; };
   const std::vector<ArgumentKind>& kinds = Operator::Of(op).kinds;
   const bool tensors = std::any_of(kinds.begin(), kinds.end(), [](ArgumentKind kind) {
     return kind == ArgumentKind::kTensor || kind == ArgumentKind::kTensorList;
