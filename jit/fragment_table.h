@@ -30,7 +30,7 @@ struct Cluster;
 // Launches of a fragment at one tier, and how long they took: written by the threads that ran them.
 struct TierProfile {
   std::atomic<int64_t> runs{0}, nanoseconds{0};
-  std::array<std::atomic<int64_t>, 2> lately{};  // a launch, on the stream's thread and on its reader's; 0: not known
+  std::array<std::atomic<int64_t>, 2> lately{};  // a launch, on the stream's thread and on another; 0: not known
 };
 
 struct FragmentEntry final : RefCounted<FragmentEntry> {

@@ -38,8 +38,8 @@ class Window {
   // Appends the call. results[i] becomes call->results[i]'s value. May cut before or after, and waits for room on the
   // stream when the host has run too far ahead.
   void Record(const CallRef& call, absl::Span<const Operand> operands, absl::Span<ValueRef> results);
-  // Queues what is pending, or runs it here for the reader of a `value` that is pending, or who waits for all of it
-  // (`awaited`). `what` names who asked, for explain().
+  // Queues what is pending, or runs it here: for the reader of a `value` that is pending, for who waits for all of it
+  // (`awaited`), or since it is brief and the stream's thread sleeps. `what` names who asked, for explain().
   void Cut(CutReason reason, const std::string& what, const Value* value = nullptr, bool awaited = false);
   // Queues what is pending if it is the calling thread's: other threads come at any time, and would cut it anywhere.
   void CutOwn(CutReason reason, const std::string& what);
